@@ -21,7 +21,7 @@ class BatchBound {
   // The last token of an answer came so many seconds after the first.
   void ObserveAnswer(double seconds);
 
-  // Of a worker with so many requests, of which `running` have their first token, and with steps in time for
+  // A worker has so many requests, of which `running` have their first token, and its steps are in time with
   // up to `answers`. One that has nothing to do takes a request in any case.
   bool Allows(int64_t answers, int64_t running, int64_t requests) const;
 
