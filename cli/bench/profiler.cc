@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "common/base/ids.h"
 #include "common/forecast/linear_fit.h"
@@ -31,6 +34,55 @@ double At(double share, std::vector<double> values) {
 }
 
 double Median(const std::vector<double>& values) { return At(0.5, values); }
+
+// Hand-offs beyond the first of each pair of workers that a link is fitted to.
+constexpr size_t kMinHandoffs = 8;
+// What bytes have to make of a difference, in seconds, to be told from how exactly times are kept.
+constexpr double kTimer = 1e-6;
+
+struct Link {
+  double latency = 0;
+  double bandwidth = 0;
+};
+
+// Least squares of seconds = latency + bytes / bandwidth, neither of them negative. FAILED_PRECONDITION if
+// the hand-offs do not tell a rate: then the slope lies within two standard errors of none.
+absl::StatusOr<Link> FitLink(const std::vector<Profiler::Handoff>& handoffs) {
+  if (handoffs.size() < kMinHandoffs) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} hand-offs beyond the first of each pair of workers are too few, {} are needed",
+                    handoffs.size(), kMinHandoffs));
+  }
+  const auto count = static_cast<double>(handoffs.size());
+  Profiler::Handoff mean;
+  double least = handoffs.front().bytes, most = least, squares = 0;
+  for (const Profiler::Handoff& one : handoffs) {
+    mean.bytes += one.bytes / count;
+    mean.seconds += one.seconds / count;
+    least = std::min(least, one.bytes);
+    most = std::max(most, one.bytes);
+    squares += one.bytes * one.bytes;
+  }
+  double spread = 0, together = 0;
+  for (const Profiler::Handoff& one : handoffs) {
+    spread += (one.bytes - mean.bytes) * (one.bytes - mean.bytes);
+    together += (one.bytes - mean.bytes) * (one.seconds - mean.seconds);
+  }
+  double slope = spread > 0 ? together / spread : 0;
+  double rest = 0;
+  for (const Profiler::Handoff& one : handoffs) {
+    const double off = one.seconds - mean.seconds - slope * (one.bytes - mean.bytes);
+    rest += off * off;
+  }
+  if (slope * (most - least) < kTimer || slope <= 2 * std::sqrt(rest / (count - 2) / spread)) {
+    return absl::FailedPreconditionError("hand-offs of more bytes did not take longer");
+  }
+  if (mean.seconds >= slope * mean.bytes) {
+    return Link{.latency = mean.seconds - slope * mean.bytes, .bandwidth = 1 / slope};
+  }
+  slope = (together + count * mean.bytes * mean.seconds) / squares;  // through the origin
+  return Link{.latency = 0, .bandwidth = 1 / slope};
+}
 
 }  // namespace
 
@@ -61,12 +113,30 @@ void Profiler::Add(const RequestRecord& record) {
   sample.prefill_seconds = timing.prefill();
   sample.transfer_seconds = timing.transfer();
   sample.shipped_bytes = static_cast<double>(finished.relay().shipped_bytes());
+  sample.pair = {finished.relay().prefill_worker(), finished.relay().decode_worker()};
   sample.shipped_tokens = local ? 0 : static_cast<double>(record.prompt_tokens - decode_cached);
   sample.predicted_ttft = finished.placement().predicted_ttft();
   sample.ttft = timing.ttft() - timing.admit();
   sample.overhead = absl::ToDoubleSeconds(outcome.first_token - outcome.sent) - timing.prefill_queue() -
                     timing.prefill() - timing.transfer();
   samples_.push_back(sample);
+}
+
+// KV leaves while its prompt is computed: what is seen of the link is the part that this did not hide. The
+// first hand-off of a pair of workers also makes their connection.
+std::vector<Profiler::Handoff> Profiler::Handoffs() const {
+  std::map<std::pair<std::string, std::string>, const Sample*> first;
+  for (const Sample& sample : samples_) {
+    if (sample.shipped_bytes <= 0) continue;
+    const Sample*& earliest = first[sample.pair];
+    if (earliest == nullptr || sample.first_token < earliest->first_token) earliest = &sample;
+  }
+  std::vector<Handoff> handoffs;
+  for (const Sample& sample : samples_) {
+    if (sample.shipped_bytes <= 0 || first[sample.pair] == &sample) continue;
+    handoffs.push_back({.bytes = sample.shipped_bytes, .seconds = std::max(0.0, sample.transfer_seconds)});
+  }
+  return handoffs;
 }
 
 absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
@@ -76,7 +146,7 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   }
   forecast::PrefillForecast prefill({.base = 1e-3, .token = 1e-5, .pair = 1e-10}, forecast::Of::kMany);
   forecast::LinearFit<3> step({1e-3, 1e-5, 1e-9}, {1, 8, 8e3}, forecast::Of::kMany);
-  std::vector<double> prefill_errors, step_errors, ttft_errors, rates, latencies, bytes_per_token, overheads;
+  std::vector<double> prefill_errors, step_errors, ttft_errors, bytes_per_token, overheads;
   struct Step {
     forecast::LinearFit<3>::Features features;
     double seconds;
@@ -117,34 +187,48 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
     if (sample.predicted_ttft > 0) ttft_errors.push_back(error(sample.predicted_ttft, sample.ttft));
     if (sample.shipped_bytes <= 0 || sample.shipped_tokens <= 0) continue;
     bytes_per_token.push_back(sample.shipped_bytes / sample.shipped_tokens);
-    // KV leaves while its prompt is computed; what is seen of the link is the part that this did not hide.
-    rates.push_back(sample.shipped_bytes / std::max(1e-4, sample.transfer_seconds));
-    latencies.push_back(std::max(0.0, sample.transfer_seconds));
   }
   for (const Step& observed : steps) {
     step_errors.push_back(error(step.Predict(observed.features), observed.seconds));
   }
   const forecast::PrefillCost cost = prefill.cost();
+  if (cost.token <= 0 && cost.pair <= 0) {
+    return absl::FailedPreconditionError(
+        "no profile: longer prompts did not take longer to compute, so nothing tells what a token takes. "
+        "Measure with more requests (--requests 200) and prompts of different lengths "
+        "(--prompt-tokens uniform:16:1500)");
+  }
   const forecast::LinearFit<3>::Features weights = step.weights();
+  if (weights[1] <= 0 && weights[2] <= 0) {
+    return absl::FailedPreconditionError(
+        "no profile: decode steps with more answers, or longer ones, did not take longer, so nothing tells "
+        "how many answers a worker can run. Measure with more answers at a time (--concurrency 8) and "
+        "prompts of different lengths (--prompt-tokens uniform:16:1500)");
+  }
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   json["comment"] = fmt::format(
-      "fitted to {} requests; median error: prefill {:.0f}%, step {:.0f}%; link_bandwidth is an upper "
-      "estimate: KV travels while prompts are computed; blocks per worker are not measured: set them to what "
-      "the workers' KV memory holds",
+      "fitted to {} requests; median error: prefill {:.0f}%, step {:.0f}%; blocks per worker are not "
+      "measured: "
+      "set them to what the workers' KV memory holds",
       samples_.size(), 100 * Median(prefill_errors), 100 * Median(step_errors));
   json["prefill_workers"] = std::max(1, prefill_workers_);
   json["decode_workers"] = std::max(1, decode_workers_);
   json["prefill_base"] = cost.base;
-  json["prefill_token"] = std::max(1e-9, cost.token);
+  json["prefill_token"] = cost.token;
   json["prefill_pair"] = cost.pair;
   json["step_base"] = std::max(1e-6, weights[0]);
   json["step_sequence"] = weights[1];
   json["step_context"] = weights[2];
-  if (!rates.empty()) {
-    json["link_bandwidth"] = Median(rates);
-    json["kv_bytes_per_token"] = std::llround(Median(bytes_per_token));
-    json["link_latency"] = Median(latencies);
+  std::string about_link;
+  if (const absl::StatusOr<Link> link = FitLink(Handoffs()); link.ok()) {
+    json["link_bandwidth"] = link->bandwidth;
+    json["link_latency"] = link->latency;
+    about_link = "link_bandwidth is an upper estimate: KV travels while prompts are computed";
+  } else {
+    about_link = fmt::format("the link was not measured: {}", std::string(link.status().message()));
   }
+  json["comment"] = fmt::format("{}; {}", json["comment"].get<std::string>(), about_link);
+  if (!bytes_per_token.empty()) json["kv_bytes_per_token"] = std::llround(Median(bytes_per_token));
   json["request_overhead"] = Median(overheads);
   json["decode_cache"] = true;
   json["block_tokens"] = int64_t{kBlockTokens};

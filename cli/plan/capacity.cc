@@ -70,7 +70,7 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   // holds rate / workers * output * step of them (Little's law), which is linear in the batch.
   DecodePool& decode = pools.decode;
   const double per_sequence = profile.step_sequence + profile.step_context * pools.context_mean;
-  decode.batch_by_tpot = (load.slo_tpot - profile.step_base) / std::max(per_sequence, 1e-15);
+  decode.batch_by_tpot = (load.slo_tpot - profile.step_base) / per_sequence;
   decode.batch_by_kv = kMaxKv * static_cast<double>(load.kv_bytes) /
                        (pools.context_mean * static_cast<double>(profile.kv_bytes_per_token));
   if (decode.batch_by_tpot < 1) {
@@ -109,7 +109,9 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   prefill.seconds_p95 = Percentile(seconds, kPercentile);
   const double variability =
       std::max(0.0, squares / kDraws / (prefill.seconds_mean * prefill.seconds_mean) - 1);
-  pools.ship_seconds = bytes / kDraws / profile.link_bandwidth;
+  if (profile.link_bandwidth.has_value()) {
+    pools.ship_seconds = profile.link_latency + bytes / kDraws / *profile.link_bandwidth;
+  }
   pools.disk_seconds = Percentile(loads, kPercentile);
   // Shipping overlaps computing, but for the last layers; a step of the running batch goes before the first
   // token. Computing begins where reading ends.
@@ -128,7 +130,7 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
     if (count > kMaxWorkers) return absl::FailedPreconditionError("the load needs more than 100,000 workers");
     prefill.utilization = offered / count;
     pools.ship_rate = ship / count;
-    pools.link_used = pools.ship_rate / profile.link_bandwidth;
+    if (profile.link_bandwidth.has_value()) pools.link_used = pools.ship_rate / *profile.link_bandwidth;
     pools.disk_rate = load.rate * read / kDraws / count;
     pools.disk_used = pools.disk_rate / load.disk_bandwidth;
     if (prefill.utilization > kMaxBusy || std::max(pools.link_used, pools.disk_used) > kMaxLink) continue;

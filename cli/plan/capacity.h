@@ -54,7 +54,7 @@ struct DecodePool {
 struct Pools {
   PrefillPool prefill;
   DecodePool decode;
-  // Bytes per second out of one prefill worker, and share of its link.
+  // Bytes per second out of one prefill worker, and share of its link: 0 if the profile has no link.
   double ship_rate = 0;
   double link_used = 0;
   double ship_seconds = 0;
@@ -65,7 +65,8 @@ struct Pools {
   double uncached_mean = 0, context_mean = 0, output_mean = 0;
 };
 
-// FAILED_PRECONDITION says which objective no number of workers meets.
+// `profile` is one that ParseProfile takes. FAILED_PRECONDITION says which objective no number of workers
+// meets.
 absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load);
 
 // P(a request waits) in a queue with `servers` and `offered` load (in servers): Erlang's C formula.

@@ -27,7 +27,8 @@ Examples:
       --hit-rate 0.6 --slo-ttft 1s --slo-tpot 40ms --kv-memory 40GiB --spare 2
 
 A profile is JSON: prefill_base, prefill_token, prefill_pair, step_base, step_sequence, step_context (seconds),
-link_bandwidth (bytes per second), kv_bytes_per_token. deploy/runbook.md says what they mean.)";
+kv_bytes_per_token, and, if the link was measured, link_bandwidth (bytes per second) and link_latency (seconds).
+deploy/runbook.md says what they mean.)";
 
 struct PlanFlags {
   std::string profile;
@@ -60,10 +61,11 @@ void PrintPlan(const PlanFlags& flags, const Profile& profile, const Load& load,
              prefill.workers - load.spare, 100 * prefill.utilization);
   const std::string read =
       load.disk_hit_rate > 0 ? fmt::format("read {} + ", ShowSeconds(pools.disk_seconds)) : "";
-  fmt::print("          TTFT 95%: wait {} + {}compute {} + ship {} + step {} = {} of {}\n",
-             ShowSeconds(prefill.wait_p95), read, ShowSeconds(prefill.seconds_p95),
-             ShowSeconds(pools.ship_seconds), ShowSeconds(decode.tpot), ShowSeconds(prefill.ttft_p95),
-             flags.slo_ttft);
+  const std::string ship =
+      profile.link_bandwidth.has_value() ? fmt::format("ship {} + ", ShowSeconds(pools.ship_seconds)) : "";
+  fmt::print("          TTFT 95%: wait {} + {}compute {} + {}step {} = {} of {}\n",
+             ShowSeconds(prefill.wait_p95), read, ShowSeconds(prefill.seconds_p95), ship,
+             ShowSeconds(decode.tpot), ShowSeconds(prefill.ttft_p95), flags.slo_ttft);
   fmt::print(
       "decode    {} worker(s) run {:.1f} sequences each of {:.0f} tokens: TPOT {} of {}, KV {:.0f}% of {}\n",
       decode.workers - load.spare, decode.batch, pools.context_mean, ShowSeconds(decode.tpot), flags.slo_tpot,
@@ -71,9 +73,16 @@ void PrintPlan(const PlanFlags& flags, const Profile& profile, const Load& load,
   fmt::print("          maximum: {:.0f} by TPOT, {:.0f} by KV memory ({} per token); {} decides\n",
              decode.batch_by_tpot, decode.batch_by_kv, ShowBytes(profile.kv_bytes_per_token),
              decode.bound_by_kv ? "KV memory" : "TPOT");
-  fmt::print("link      {}/s out of a prefill worker, {:.0f}% of {}/s\n",
-             ShowBytes(static_cast<int64_t>(pools.ship_rate)), 100 * pools.link_used,
-             ShowBytes(static_cast<int64_t>(profile.link_bandwidth)));
+  if (profile.link_bandwidth.has_value()) {
+    fmt::print("link      {}/s out of a prefill worker, {:.0f}% of {}/s\n",
+               ShowBytes(static_cast<int64_t>(pools.ship_rate)), 100 * pools.link_used,
+               ShowBytes(static_cast<int64_t>(*profile.link_bandwidth)));
+  } else {
+    fmt::print(
+        "link      not measured, and left out: {}/s out of a prefill worker. Measure it: `baton bench "
+        "--profile` with more prompts, of different lengths; or set link_bandwidth\n",
+        ShowBytes(static_cast<int64_t>(pools.ship_rate)));
+  }
   if (load.disk_hit_rate > 0) {
     fmt::print("disk      {}/s from that of a prefill worker, {:.0f}% of {}/s\n",
                ShowBytes(static_cast<int64_t>(pools.disk_rate)), 100 * pools.disk_used,
@@ -83,27 +92,28 @@ void PrintPlan(const PlanFlags& flags, const Profile& profile, const Load& load,
   fmt::print("\nHelm: --set prefill.replicas={} --set decode.replicas={}\n", prefill.workers, decode.workers);
 }
 
-std::string ToJson(const Pools& pools) {
-  const nlohmann::ordered_json json = {
-      {"prefill_workers", pools.prefill.workers},
-      {"decode_workers", pools.decode.workers},
-      {"prefill",
-       {{"seconds_mean", pools.prefill.seconds_mean},
-        {"seconds_p95", pools.prefill.seconds_p95},
-        {"utilization", pools.prefill.utilization},
-        {"wait_p95", pools.prefill.wait_p95},
-        {"ttft_p95", pools.prefill.ttft_p95}}},
-      {"decode",
-       {{"batch", pools.decode.batch},
-        {"tpot", pools.decode.tpot},
-        {"kv_used", pools.decode.kv_used},
-        {"batch_by_tpot", pools.decode.batch_by_tpot},
-        {"batch_by_kv", pools.decode.batch_by_kv}}},
-      {"link", {{"bytes_per_second", pools.ship_rate}, {"used", pools.link_used}}},
-      {"disk",
-       {{"bytes_per_second", pools.disk_rate},
-        {"used", pools.disk_used},
-        {"seconds_p95", pools.disk_seconds}}}};
+std::string ToJson(const Profile& profile, const Pools& pools) {
+  const nlohmann::ordered_json used =
+      profile.link_bandwidth.has_value() ? nlohmann::ordered_json(pools.link_used) : nullptr;
+  const nlohmann::ordered_json json = {{"prefill_workers", pools.prefill.workers},
+                                       {"decode_workers", pools.decode.workers},
+                                       {"prefill",
+                                        {{"seconds_mean", pools.prefill.seconds_mean},
+                                         {"seconds_p95", pools.prefill.seconds_p95},
+                                         {"utilization", pools.prefill.utilization},
+                                         {"wait_p95", pools.prefill.wait_p95},
+                                         {"ttft_p95", pools.prefill.ttft_p95}}},
+                                       {"decode",
+                                        {{"batch", pools.decode.batch},
+                                         {"tpot", pools.decode.tpot},
+                                         {"kv_used", pools.decode.kv_used},
+                                         {"batch_by_tpot", pools.decode.batch_by_tpot},
+                                         {"batch_by_kv", pools.decode.batch_by_kv}}},
+                                       {"link", {{"bytes_per_second", pools.ship_rate}, {"used", used}}},
+                                       {"disk",
+                                        {{"bytes_per_second", pools.disk_rate},
+                                         {"used", pools.disk_used},
+                                         {"seconds_p95", pools.disk_seconds}}}};
   return json.dump(2);
 }
 
@@ -140,7 +150,7 @@ int RunPlan(const PlanFlags& flags, const CliContext& context) {
   const auto pools = plan::PlanPools(*profile, load);
   if (!pools.ok()) return Fail(pools.status());
   if (flags.json) {
-    fmt::print("{}\n", ToJson(*pools));
+    fmt::print("{}\n", ToJson(*profile, *pools));
   } else {
     PrintPlan(flags, *profile, load, *pools, context.out);
   }

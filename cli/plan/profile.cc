@@ -37,14 +37,27 @@ absl::StatusOr<Profile> ParseProfile(std::string_view text) {
     field = static_cast<std::remove_reference_t<decltype(field)>>(value);
   };
   read("prefill_base", profile.prefill_base, false);
-  read("prefill_token", profile.prefill_token, true);
+  read("prefill_token", profile.prefill_token, false);
   read("prefill_pair", profile.prefill_pair, false);
   read("step_base", profile.step_base, true);
   read("step_sequence", profile.step_sequence, false);
   read("step_context", profile.step_context, false);
-  read("link_bandwidth", profile.link_bandwidth, true);
+  if (json.contains("link_bandwidth")) read("link_bandwidth", profile.link_bandwidth.emplace(), true);
+  if (json.contains("link_latency")) read("link_latency", profile.link_latency, false);
   read("kv_bytes_per_token", profile.kv_bytes_per_token, true);
   if (!status.ok()) return status;
+  if (profile.prefill_token <= 0 && profile.prefill_pair <= 0) {
+    return absl::InvalidArgumentError(
+        "prefill_token and prefill_pair are both 0, as if prompts of any length took the same time: measure "
+        "again with prompts of different lengths (baton bench --profile FILE --requests 200 "
+        "--prompt-tokens uniform:16:1500)");
+  }
+  if (profile.step_sequence <= 0 && profile.step_context <= 0) {
+    return absl::InvalidArgumentError(
+        "step_sequence and step_context are both 0, as if a step of any number of answers took the same "
+        "time: measure again with more answers at a time (baton bench --profile FILE --requests 200 "
+        "--concurrency 8 --prompt-tokens uniform:16:1500)");
+  }
   return profile;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,8 +20,10 @@ struct Profile {
   double step_base = 0;
   double step_sequence = 0;
   double step_context = 0;
-  // Bytes per second, each way, of one worker.
-  double link_bandwidth = 0;
+  // Bytes per second, each way, of one worker, and seconds of a hand-off besides. Absent: not measured, and
+  // left out of the plan.
+  std::optional<double> link_bandwidth;
+  double link_latency = 0;
   int64_t kv_bytes_per_token = 0;
 
   double PrefillSeconds(double uncached, double cached) const;
@@ -28,7 +31,8 @@ struct Profile {
 };
 
 // A JSON object with these names; other names are ignored, because a profile has more values than this
-// command needs. INVALID_ARGUMENT names the field that is missing or invalid.
+// command needs. INVALID_ARGUMENT names the field that is missing or invalid, or the slopes that are all
+// zero.
 absl::StatusOr<Profile> ParseProfile(std::string_view json);
 // NOT_FOUND if the file can't be read.
 absl::StatusOr<Profile> ReadProfile(const std::string& path);

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace baton::cli::plan {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr char kProfile[] = R"({"prefill_base": 0.015, "prefill_token": 36e-6, "prefill_pair": 1e-9,
@@ -162,6 +164,41 @@ TEST(Profile, NamesWhatIsMissing) {
   EXPECT_THAT(std::string(ReadProfile("/nowhere").status().message()), HasSubstr("baton bench --profile"));
   const Profile profile = *ParseProfile(kProfile);
   EXPECT_NEAR(profile.PrefillSeconds(1000, 500), 0.015 + 0.036 + 1e-9 * 1000 * 1000, 1e-12);
+}
+
+// Divided by next to nothing they were 45 million million answers at once.
+TEST(Profile, RefusesSlopesThatAreAllZero) {
+  const auto with = [](std::initializer_list<const char*> names) {
+    auto profile = nlohmann::json::parse(kProfile);
+    for (const char* const name : names) profile[name] = 0;
+    return ParseProfile(profile.dump());
+  };
+  EXPECT_THAT(std::string(with({"step_sequence", "step_context"}).status().message()),
+              AllOf(HasSubstr("step_sequence and step_context"), HasSubstr("--concurrency")));
+  EXPECT_THAT(std::string(with({"prefill_token", "prefill_pair"}).status().message()),
+              AllOf(HasSubstr("prefill_token and prefill_pair"), HasSubstr("--prompt-tokens")));
+  for (const char* const one : {"step_sequence", "step_context", "prefill_token", "prefill_pair"}) {
+    EXPECT_TRUE(with({one}).ok()) << one;
+  }
+}
+
+TEST(Capacity, ALinkThatWasNotMeasuredIsLeftOut) {
+  auto json = nlohmann::json::parse(kProfile);
+  json.erase("link_bandwidth");
+  const auto profile = ParseProfile(json.dump());
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  const auto pools = PlanPools(*profile, SomeLoad());
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  EXPECT_EQ(pools->ship_seconds, 0);
+  EXPECT_EQ(pools->link_used, 0);
+  EXPECT_GT(pools->ship_rate, 0);
+}
+
+TEST(Capacity, ShippingTakesTheLatencyOfTheLinkToo) {
+  Profile profile = *ParseProfile(kProfile);
+  const double without = PlanPools(profile, SomeLoad())->ship_seconds;
+  profile.link_latency = 0.1;
+  EXPECT_NEAR(PlanPools(profile, SomeLoad())->ship_seconds, without + 0.1, 1e-9);
 }
 
 // A prefix on disk is not computed, takes time to read, and is shipped as if it were.

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "common/base/random.h"
 #include "tests/seed.h"
@@ -64,8 +67,6 @@ TEST(ProfilerTest, FindsWhatTheRequestsWereMadeWith) {
   EXPECT_NEAR(fit->at("step_base").get<double>() + 4 * fit->at("step_sequence").get<double>(),
               kStepBase + 4 * kStepSequence, 4e-4);
   EXPECT_EQ(fit->at("kv_bytes_per_token").get<int64_t>(), 4096);
-  EXPECT_GT(fit->at("link_bandwidth").get<double>(), 0);
-  EXPECT_NEAR(fit->at("link_latency").get<double>(), 7e-3, 1e-9);
   EXPECT_NE(fit->at("comment").get<std::string>().find("TTFT was off by 20%"), std::string::npos)
       << fit->at("comment");
 }
@@ -127,6 +128,75 @@ TEST(ProfilerTest, APrefixThatBothHadWasNotComputed) {
                            fit->at("prefill_pair").get<double>() * 400 * (1600 + 200);
   const double truth = kBase + kToken * 400 + kPair * 400 * 1800;
   EXPECT_NEAR(predicted, truth, 0.15 * truth);
+}
+
+// Forty prompts of different lengths, one at a time, whose hand-offs take what `transfer` says of their
+// bytes. The first one is that of a new pair of workers: it makes the connection.
+nlohmann::ordered_json FitHandoffs(const std::function<double(double)>& transfer, int handoffs = 40) {
+  Profiler profiler(1, 1);
+  for (int i = 0; i < 40; ++i) {
+    RequestRecord record = Answered(10.0 * i, 100 + 50 * i, 0, 10, kStepBase * (1 + i));
+    v1::Finished& finished = *record.outcome.finished;
+    if (i < handoffs) {
+      const auto bytes = static_cast<double>(finished.relay().shipped_bytes());
+      finished.mutable_timing()->set_transfer(i == 0 ? 30 : transfer(bytes));
+    } else {
+      finished.mutable_relay()->Clear();
+    }
+    profiler.Add(record);
+  }
+  const auto fit = profiler.Fit();
+  EXPECT_TRUE(fit.ok()) << fit.status();
+  return fit.ok() ? *fit : nlohmann::ordered_json::object({{"comment", ""}});
+}
+
+std::string CommentOf(const nlohmann::ordered_json& profile) {
+  return profile.at("comment").get<std::string>();
+}
+
+TEST(ProfilerTest, ALinkIsALatencyAndARateWithoutTheFirstHandoff) {
+  const auto slow = FitHandoffs([](double bytes) { return 0.27 + bytes / 1e9; });
+  EXPECT_NEAR(slow.at("link_latency").get<double>(), 0.27, 1e-6);
+  EXPECT_NEAR(slow.at("link_bandwidth").get<double>(), 1e9, 1e3);
+  // Compute hides the beginning of each: that is no latency below zero.
+  const auto hidden = FitHandoffs([](double bytes) { return std::max(0.0, bytes / 1e9 - 2e-3); });
+  EXPECT_EQ(hidden.at("link_latency").get<double>(), 0);
+  EXPECT_GT(hidden.at("link_bandwidth").get<double>(), 1e9);
+}
+
+TEST(ProfilerTest, ALinkThatHandoffsDoNotTellIsLeftOut) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(seed);
+  uint64_t draws = 0;
+  for (const auto& profile : {FitHandoffs([](double) { return 7e-3; }), FitHandoffs([&](double bytes) {
+                                return 0.3 * UniformAt(seed, draws++) - bytes / 1e9;
+                              }),
+                              FitHandoffs([](double bytes) { return bytes / 1e9; }, 8)}) {
+    EXPECT_FALSE(profile.contains("link_bandwidth")) << profile;
+    EXPECT_FALSE(profile.contains("link_latency"));
+    EXPECT_NE(CommentOf(profile).find("the link was not measured"), std::string::npos) << profile;
+    EXPECT_EQ(profile.at("kv_bytes_per_token").get<int64_t>(), 4096);
+  }
+  EXPECT_TRUE(FitHandoffs([](double bytes) { return bytes / 1e9; }, 9).contains("link_bandwidth"));
+}
+
+// The longer, the sooner: nothing that a profile could say of tokens.
+TEST(ProfilerTest, RefusesWhatDoesNotGrowWithTheLoad) {
+  for (const bool prefill : {true, false}) {
+    Profiler profiler(1, 1);
+    for (int batch = 1; batch <= 10; ++batch) {
+      const double shrinks = 1e-3 * (11 - batch);
+      RequestRecord record =
+          Answered(100.0 * batch, 200 * batch, 0, 10, prefill ? kStepBase * batch : shrinks);
+      if (prefill) record.outcome.finished->mutable_timing()->set_prefill(shrinks);
+      for (int i = 0; i < batch; ++i) profiler.Add(record);
+    }
+    const auto fit = profiler.Fit();
+    ASSERT_TRUE(absl::IsFailedPrecondition(fit.status())) << *fit;
+    const std::string message(fit.status().message());
+    EXPECT_NE(message.find(prefill ? "longer prompts" : "--concurrency"), std::string::npos) << message;
+    EXPECT_NE(message.find("--prompt-tokens"), std::string::npos) << message;
+  }
 }
 
 TEST(ProfilerTest, SaysWhatIsMissing) {
