@@ -24,10 +24,13 @@ int RunCommand(int argc, char** argv, ServerOptions options) {
                  "Sequences at once, before new ones are refused")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--local-prefill-tokens", options.scheduler.local_prefill_tokens,
-                 "Uncached rests of at most this many tokens are prefilled here")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option("--local-prefill-tokens", options.local_prefill_tokens,
+                 fmt::format("Uncached rests of prompts of at most this many tokens are computed here, and "
+                             "longer ones on a prefill worker whenever one is up; unset: rests of at most "
+                             "{}, and longer ones where the router predicts that to be sooner",
+                             options.scheduler.local_prefill_tokens))
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--chunk-tokens", options.scheduler.step.chunk_tokens,
                  "Prompt tokens of one request in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))

@@ -115,6 +115,10 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
   if (options.self_draft) options.worker.engine.draft_weights = model::WeightPrecision::kInt4;
   options.worker.chunk_tokens =
       std::min(options.scheduler.step.chunk_tokens, options.scheduler.step.token_budget);
+  if (options.local_prefill_tokens.has_value()) {
+    options.scheduler.local_prefill_tokens = *options.local_prefill_tokens;
+    options.worker.local_prefill_tokens = options.local_prefill_tokens;
+  }
   BATON_ASSIGN_OR_RETURN(parts->runtime,
                          worker::WorkerRuntime::Create(options.worker, v1::ROLE_DECODE, "decode"));
   std::shared_ptr<const text::Tokenizer> tokenizer;

@@ -2,7 +2,9 @@
 // process, the in-process relay runs one beside others. Start, Drain and the destructor: any one thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,6 +19,9 @@ struct ServerOptions {
   worker::Options worker;
   // worker_id and incarnation are filled in by Start.
   SchedulerOptions scheduler;
+  // A rule for this worker and for the routers that hear of it, in place of scheduler.local_prefill_tokens;
+  // empty: routers choose by predicted seconds.
+  std::optional<int64_t> local_prefill_tokens;
   // As SpeculationOf takes it.
   std::string speculation = "auto";
   // A folder with a smaller model of the same tokenizer, which drafts answers; empty: none.

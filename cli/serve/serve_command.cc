@@ -452,7 +452,8 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->check(CLI::PositiveNumber)
       ->group(workers);
   app->add_option("--local-prefill-tokens", plan.local_prefill_tokens,
-                  "Decode workers compute uncached rests up to this length themselves")
+                  "Decode workers compute uncached rests of prompts of at most this many tokens themselves, "
+                  "and prefill workers longer ones; unset: wherever it is predicted to be sooner")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber)
       ->group(workers);

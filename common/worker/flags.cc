@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 
 #include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
@@ -205,6 +208,10 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   step_cost.set_token(cost.token);
   step_cost.set_pair(cost.pair);
   info.set_chunk_tokens(static_cast<uint32_t>(options.chunk_tokens));
+  if (options.local_prefill_tokens.has_value()) {
+    info.set_local_prefill_tokens(static_cast<uint32_t>(
+        std::min<int64_t>(*options.local_prefill_tokens, std::numeric_limits<uint32_t>::max())));
+  }
   info.set_peer_fetch(options.peer_fetch != "never");
   info.set_chunk_reuse(!options.chunk_reuse.empty());
   info.set_link_domain(options.link_domain);

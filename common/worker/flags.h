@@ -52,6 +52,9 @@ struct Options {
   double drain_grace = 30;
   // Rows of the longest chunk of a prompt that a step computes: the longest that is measured at the start.
   int64_t chunk_tokens = 512;
+  // Decode workers: the longest uncached rest of a prompt that is computed here while prefill workers are up;
+  // empty: the router chooses.
+  std::optional<int64_t> local_prefill_tokens;
   // "auto": blocks are fetched from peers where that is predicted to be faster than computing them; "always":
   // wherever a peer is named; "never", nor are peers served.
   std::string peer_fetch = "auto";

@@ -19,6 +19,7 @@ WorkerStates::WorkerStates(WorkerSpan from) {
     state.total_blocks = worker->TotalBlocks();
     state.can_fetch = state.serves_fetches = worker->identity().peer_fetch;
     state.chunk_tokens = worker->identity().chunk_tokens;
+    state.local_prefill_tokens = worker->identity().local_prefill_tokens;
     state.key = worker->key();
     state.link_domain = worker->domain_key();
     if (auto costs = worker->peer_costs(); !costs->empty()) {

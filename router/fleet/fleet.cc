@@ -16,6 +16,10 @@ namespace {
 
 const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill"; }
 
+std::optional<int64_t> LocalBound(const v1::WorkerInfo& info) {
+  return info.has_local_prefill_tokens() ? std::optional<int64_t>(info.local_prefill_tokens()) : std::nullopt;
+}
+
 std::optional<forecast::StepCost> MeasuredBy(const v1::WorkerInfo& info) {
   if (!info.has_step_cost()) return std::nullopt;
   const v1::StepCost& said = info.step_cost();
@@ -281,6 +285,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
                                                              .peer_fetch = info.peer_fetch(),
                                                              .chunk_reuse = info.chunk_reuse(),
                                                              .chunk_tokens = info.chunk_tokens(),
+                                                             .local_prefill_tokens = LocalBound(info),
                                                              .link_domain = info.link_domain()},
                                             *slot);
     state.block_hash_domain = info.block_hash_domain();

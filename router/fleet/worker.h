@@ -60,6 +60,9 @@ class Worker {
     bool chunk_reuse = false;
     // Rows of the longest chunk of one prompt in a step; 0: it does not say.
     int64_t chunk_tokens = 0;
+    // The longest uncached rest of a prompt that it computes itself while a prefill worker is up; absent: it
+    // has no rule.
+    std::optional<int64_t> local_prefill_tokens = std::nullopt;
     // Names the workers among which its link is fast; empty: it does not say.
     std::string link_domain = {};
   };

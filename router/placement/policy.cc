@@ -24,6 +24,8 @@ std::string_view ReasonName(Reason reason) {
       return "fetch";
     case Reason::kLocal:
       return "local";
+    case Reason::kNoPrefill:
+      return "no_prefill";
   }
   return "unknown";
 }

@@ -80,6 +80,9 @@ struct WorkerState {
   bool serves_fetches = false;
   // Decode workers: rows of the longest chunk of a prompt in one step, beside running answers. 0: not told.
   int64_t chunk_tokens = 0;
+  // Decode workers: a prompt of which it has at most so many tokens not cached is computed there, and one of
+  // more on a prefill worker, if there is one. Absent: where it costs less.
+  std::optional<int64_t> local_prefill_tokens;
   // Stands for it in peer_costs; 0: for nobody. And for those among which its link is fast; 0: it does not
   // say.
   uint64_t key = 0;
@@ -120,8 +123,10 @@ enum class Reason {
   kSpread,  // a holder of less, because the best holder's queue costs more than the difference
   kFetch,   // a prefill worker that fetches the prefix from a peer
   kLocal,   // the decode worker prefills itself
+  // So it does against its rule (local_prefill_tokens), because there is no prefill worker.
+  kNoPrefill,
 };
-inline constexpr size_t kReasons = static_cast<size_t>(Reason::kLocal) + 1;
+inline constexpr size_t kReasons = static_cast<size_t>(Reason::kNoPrefill) + 1;
 std::string_view ReasonName(Reason reason);
 
 // In seconds. TTFT is the sum of all parts but interference, which other requests pay: the seconds of

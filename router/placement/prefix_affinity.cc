@@ -38,6 +38,14 @@ int64_t Reused(const Request& request, int64_t blocks) {
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
+// Whether the worker's own rule has the prompt computed there; absent: it has none. What others hold, or its
+// disk beyond its memory, counts as cached only once it is brought.
+std::optional<bool> RuleSaysLocal(const Request& request, const WorkerState& decoder) {
+  if (!decoder.local_prefill_tokens.has_value()) return std::nullopt;
+  const int64_t rest = request.prompt_tokens - Reused(request, decoder.confirmed_blocks);
+  return rest <= *decoder.local_prefill_tokens;
+}
+
 // Of the prefix that its disk has beyond `here` tokens. None of it: 0.
 double LoadSeconds(const WorkerState& worker, int64_t here, int64_t there) {
   if (there <= here) return 0;
@@ -411,16 +419,17 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
       selection.fetch_blocks = fetchable;
     }
   }
-  const double local_cost = LocalCost(local);
-
-  if (candidates.empty() || (!request.prefill_apart && local_cost < candidates.front().cost)) {
+  const std::optional<bool> rule = RuleSaysLocal(request, decoder);
+  const bool is_local = candidates.empty() ||
+                        (!request.prefill_apart && rule.value_or(LocalCost(local) < candidates.front().cost));
+  if (is_local) {
     selection.prefill.clear();
     selection.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
     if (selection.fetch_blocks > 0)
       selection.fetch_from = Peer(prefill, decode, request.leaving, selection.fetch_blocks, decoder, tie_key);
     selection.predicted = local;
     selection.due = request.arrival;
-    selection.reason = Reason::kLocal;
+    selection.reason = rule.value_or(true) ? Reason::kLocal : Reason::kNoPrefill;
     return selection;
   }
   const Candidate& candidate = candidates.front();

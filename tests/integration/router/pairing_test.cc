@@ -123,6 +123,17 @@ class PairingTest : public ::testing::Test {
   std::unique_ptr<decode_service::DecodeServer> decode_;
 };
 
+// What the operator set is the worker's own rule, and told to routers.
+TEST_F(PairingTest, ADecodeWorkerTellsItsRuleForLocalPrefill) {
+  StartDecode(kTiny);
+  EXPECT_FALSE(InfoOf(decode_->address()).has_local_prefill_tokens());
+  decode_ =
+      decode_service::DecodeServer::Start({.worker = WorkerOf(kTiny), .local_prefill_tokens = 0}).value();
+  const v1::WorkerInfo info = InfoOf(decode_->address());
+  EXPECT_TRUE(info.has_local_prefill_tokens());
+  EXPECT_EQ(info.local_prefill_tokens(), 0u);
+}
+
 TEST_F(PairingTest, ARouterWithTheWorkersFolderServes) {
   prefill_ = prefill_service::PrefillServer::Start({.worker = WorkerOf(kTiny)}).value();
   StartDecode(kTiny);

@@ -92,6 +92,29 @@ TEST_F(DispatcherPredictionTest, LocalPrefillBesideAnswersIsPricedByTheWorkersCh
   results_.clear();
 }
 
+TEST_F(DispatcherPredictionTest, TheRuleThatAWorkerTellsIsKept) {
+  for (const bool told : {false, true}) {
+    v1::WatchEvent event;
+    event.set_sequence(1);
+    v1::WorkerInfo& info = *event.mutable_snapshot()->mutable_info();
+    info.set_worker_id("d0");
+    info.set_role(v1::ROLE_DECODE);
+    info.set_incarnation(told ? 2 : 1);
+    if (told) info.set_local_prefill_tokens(64);
+    ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+    for (const int64_t tokens : {64, 65}) {
+      const int name = next_++;
+      auto request = MakeRequest(name, 1, tokens);
+      request->debug = true;
+      ASSERT_TRUE(dispatcher2_.Submit(request).ok());
+      v1::Finished finished;
+      results_[name].at(0)->learn(&finished, {});
+      EXPECT_EQ(finished.placement().reason(), told && tokens > 64 ? "no_prefill" : "local") << tokens;
+      results_.erase(name);
+    }
+  }
+}
+
 TEST_F(DispatcherPredictionTest, AnImpossibleCostIsIgnored) {
   UpWith(forecast::StepCost{.base = 0.06, .sequence = 4e-3, .context = 2e-6, .token = -4e-3, .pair = 0});
   const double prior = forecast::PrefillCost().Seconds(2048, 0);

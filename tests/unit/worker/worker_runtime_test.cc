@@ -50,6 +50,7 @@ TEST(WorkerRuntimeTest, SaysWhatItsStepsTakeAndWhereItsLinkIsFast) {
   EXPECT_EQ(said.token(), measured.token);
   EXPECT_EQ(said.pair(), measured.pair);
   EXPECT_EQ(info.chunk_tokens(), options.chunk_tokens);
+  EXPECT_FALSE(info.has_local_prefill_tokens()) << "nobody set a rule";
   EXPECT_EQ(info.link_domain(), "node-a");
   EXPECT_EQ((*runtime)->engine().pool().counts().held, 0);
 }
