@@ -243,6 +243,7 @@ def kv():
             ),
             panel("Length of hot prefixes", "In tokens, by rank: what each further worker would have to compute.", count("tokens"), {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_tokens{ALL})"}, low=0),
             panel("Why there", "Placements by reason: where the prefix is, spread from a busy worker, cold, local, by load or in turn. Much `spread` means hot prefixes; `no_prefill`, that decode workers compute prompts above their `localPrefillTokens` because no prefill worker is up.", count("placements/s"), {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
+            panel("Why no fetch", "Placements without a fetch although a peer holds more of the prompt than the worker that computes it: that worker can't fetch (`cannot`), computing again is predicted to be sooner (`dearer`), or the peer has not said that it holds more, or serves no fetches (`unconfirmed`).", count("placements/s"), {"{{why}}": rate("baton_router_fetches_not_planned_total", by="why")}, stack=True, low=0),
             panel(
                 "Hits against load",
                 "By worker: the share of prompt tokens found in its cache, and its share of all work. Affinity that ignores load shows as one line far above the others.",

@@ -15,6 +15,7 @@ void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const
   info->set_decode_matched_blocks(static_cast<uint32_t>(decode_matched));
   info->set_prefill_matched_blocks(static_cast<uint32_t>(prefill_matched));
   for (const auto& worker : prefill) info->add_prefill_workers(worker->identity().id);
+  info->set_no_fetch(std::string(placement::NoFetchName(selection.no_fetch)));
   if (fetch_from.empty()) return;
   info->set_fetch_from(fetch_from);
   info->set_fetch_blocks(static_cast<uint32_t>(selection.fetch_blocks));

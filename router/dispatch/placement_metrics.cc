@@ -12,10 +12,17 @@ PlacementMetrics::PlacementMetrics(Probe& probe, const std::string& policy) : pr
     const auto reason = placement::ReasonName(static_cast<placement::Reason>(i));
     placements_[i] = &probe_.Placements(policy, std::string(reason));
   }
+  for (size_t i = 0; i < not_fetched_.size(); ++i) {
+    const auto why = placement::NoFetchName(static_cast<placement::NoFetch>(i));
+    if (!why.empty()) not_fetched_[i] = &probe_.FetchesNotPlanned(std::string(why));
+  }
 }
 
 void PlacementMetrics::Placed(const Decision& decision) const {
   placements_[static_cast<size_t>(decision.selection.reason)]->Increment();
+  if (auto* const counter = not_fetched_[static_cast<size_t>(decision.selection.no_fetch)]) {
+    counter->Increment();
+  }
   const int64_t prompt = decision.prompt_tokens;
   probe_.Predicted(prompt, decision.decode_matched * kBlockTokens, decision.prefill_matched * kBlockTokens);
   probe_.worker_hits().Placed({decision.decode->identity().id, "decode"}, prompt,

@@ -1,5 +1,6 @@
-// PlacementMetrics: what placements do to the router's metrics: how many there are by reason, and, in all and
-// by worker, the prompt tokens that the index expected to be cached against those that were. Any thread.
+// PlacementMetrics: what placements do to the router's metrics: how many there are by reason, why no fetch is
+// planned, and, in all and by worker, the prompt tokens that the index expected to be cached against those
+// that were. Any thread.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -28,7 +29,8 @@ class PlacementMetrics {
 
  private:
   Probe& probe_;
-  std::array<prometheus::Counter*, placement::kReasons> placements_;  // by reason
+  std::array<prometheus::Counter*, placement::kReasons> placements_;       // by reason
+  std::array<prometheus::Counter*, placement::kNoFetches> not_fetched_{};  // by why; null for kNone
 };
 
 }  // namespace baton::router

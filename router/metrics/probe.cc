@@ -224,6 +224,13 @@ prometheus::Counter& Probe::Placements(const std::string& policy, const std::str
                           {{"policy", policy}, {"reason", reason}});
 }
 
+prometheus::Counter& Probe::FetchesNotPlanned(const std::string& why) {
+  return metrics_.Counter(
+      "baton_router_fetches_not_planned_total",
+      "Placements without a fetch although a peer holds more of the prompt than the worker that computes it",
+      {{"why", why}});
+}
+
 void Probe::Predicted(int64_t prompt, int64_t decode, int64_t prefill) {
   placed_tokens_.Increment(static_cast<double>(prompt));
   predicted_decode_.Increment(static_cast<double>(decode));

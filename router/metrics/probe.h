@@ -63,6 +63,7 @@ class Probe {
   void Queued(int64_t count, int64_t bytes);
   // What counts placements: to be looked up once, and not for each of them.
   prometheus::Counter& Placements(const std::string& policy, const std::string& reason);
+  prometheus::Counter& FetchesNotPlanned(const std::string& why);
   // A placement: prompt tokens, and those that the chosen workers were expected to hold; at the end, those
   // that they held: on the decode worker, and more on the prefill worker.
   void Predicted(int64_t prompt, int64_t decode, int64_t prefill);

@@ -30,6 +30,20 @@ std::string_view ReasonName(Reason reason) {
   return "unknown";
 }
 
+std::string_view NoFetchName(NoFetch why) {
+  switch (why) {
+    case NoFetch::kNone:
+      return "";
+    case NoFetch::kCannot:
+      return "cannot";
+    case NoFetch::kDearer:
+      return "dearer";
+    case NoFetch::kUnconfirmed:
+      return "unconfirmed";
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
                                                    const forecast::QueueTargets& targets, double slo_tpot) {
   if (name == "prefix_affinity") {

@@ -129,6 +129,18 @@ enum class Reason {
 inline constexpr size_t kReasons = static_cast<size_t>(Reason::kNoPrefill) + 1;
 std::string_view ReasonName(Reason reason);
 
+// Why no fetch is planned although a peer holds more of the prompt than the worker that computes it: a metric
+// label and a debug field.
+enum class NoFetch {
+  kNone,         // one is planned, or no peer holds more
+  kCannot,       // that worker can't fetch
+  kDearer,       // computing again, or loading from its disk, is predicted to be sooner
+  kUnconfirmed,  // the peer is only expected to hold more, or it serves no fetches
+};
+inline constexpr size_t kNoFetches = static_cast<size_t>(NoFetch::kUnconfirmed) + 1;
+// Empty for kNone.
+std::string_view NoFetchName(NoFetch why);
+
 // In seconds. TTFT is the sum of all parts but interference, which other requests pay: the seconds of
 // computing times the answers that they hold up, times the square of the answers' step in TPOT targets (at
 // most 1, and 1 for a worker of which nothing is known): answers that are far from their target can wait,
@@ -150,6 +162,7 @@ struct Selection {
   // should fetch this many leading blocks from this peer, a candidate of either kind or one that leaves.
   std::optional<WorkerSlot> fetch_from;
   int64_t fetch_blocks = 0;
+  NoFetch no_fetch = NoFetch::kNone;
   // Uncached tokens to compute on the first of them, and when they are due there: what to book.
   int64_t uncached_tokens = 0;
   absl::Time due = absl::InfiniteFuture();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <tuple>
 
@@ -50,6 +51,21 @@ std::optional<bool> RuleSaysLocal(const Request& request, const WorkerState& dec
 double LoadSeconds(const WorkerState& worker, int64_t here, int64_t there) {
   if (there <= here) return 0;
   return worker.disk_cost.base + worker.disk_cost.token * static_cast<double>(there - here);
+}
+
+// `cached`: tokens that the worker which computes the prompt is predicted to use, without a fetch.
+// `fetchable`: blocks that the best peer can give now.
+NoFetch WhyNoFetch(const Request& request, const WorkerState& computing, int64_t cached, int64_t fetchable,
+                   std::initializer_list<Workers> peers) {
+  int64_t most = 0;
+  for (const Workers workers : peers) {
+    for (const WorkerState& worker : workers) {
+      if (worker.slot != computing.slot) most = std::max(most, worker.matched_blocks);
+    }
+  }
+  if (Reused(request, most) <= cached) return NoFetch::kNone;
+  if (!computing.can_fetch) return NoFetch::kCannot;
+  return Reused(request, fetchable) > cached ? NoFetch::kDearer : NoFetch::kUnconfirmed;
 }
 
 }  // namespace
@@ -424,9 +440,14 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
                         (!request.prefill_apart && rule.value_or(LocalCost(local) < candidates.front().cost));
   if (is_local) {
     selection.prefill.clear();
-    selection.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
-    if (selection.fetch_blocks > 0)
+    const int64_t cached = Reused(request, local_blocks);
+    selection.uncached_tokens = request.prompt_tokens - cached;
+    if (selection.fetch_blocks > 0) {
       selection.fetch_from = Peer(prefill, decode, request.leaving, selection.fetch_blocks, decoder, tie_key);
+    } else {
+      selection.no_fetch =
+          WhyNoFetch(request, decoder, cached, fetchable, {prefill, decode, request.leaving});
+    }
     selection.predicted = local;
     selection.due = request.arrival;
     selection.reason = rule.value_or(true) ? Reason::kLocal : Reason::kNoPrefill;
@@ -437,6 +458,10 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   selection.uncached_tokens = request.prompt_tokens - candidate.cached_tokens;
   selection.predicted = candidate.predicted;
   selection.due = candidate.due;
+  if (candidate.fetch_blocks == 0) {
+    selection.no_fetch = WhyNoFetch(request, prefill[candidate.worker], candidate.cached_tokens, fetchable,
+                                    {prefill, decode, request.leaving});
+  }
   if (candidate.fetch_blocks > 0) {
     selection.fetch_from =
         Peer(prefill, decode, request.leaving, candidate.fetch_blocks, prefill[candidate.worker], tie_key);

@@ -308,6 +308,10 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
     EXPECT_EQ(finished.placement().fetch_from(), takes_part ? "d0" : "");
     EXPECT_EQ(finished.placement().fetch_blocks(), takes_part ? 200u : 0u);
     EXPECT_EQ(finished.placement().reason() == "fetch", takes_part);
+    EXPECT_EQ(finished.placement().no_fetch(), takes_part ? "" : "cannot");
+    EXPECT_EQ(metrics_.Text().find("baton_router_fetches_not_planned_total{why=\"cannot\"} 1\n") !=
+                  std::string::npos,
+              !takes_part);
     results_.clear();
   }
 }
