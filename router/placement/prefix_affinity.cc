@@ -39,8 +39,8 @@ int64_t Reused(const Request& request, int64_t blocks) {
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
-// Whether the worker's own rule has the prompt computed there; absent: it has none. What others hold, or its
-// disk beyond its memory, counts as cached only once it is brought.
+// Returns whether the worker's own rule has the prompt computed there; absent: it has none. What others hold,
+// or its disk beyond its memory, counts as cached only once it is brought.
 std::optional<bool> RuleSaysLocal(const Request& request, const WorkerState& decoder) {
   if (!decoder.local_prefill_tokens.has_value()) return std::nullopt;
   const int64_t rest = request.prompt_tokens - Reused(request, decoder.confirmed_blocks);
