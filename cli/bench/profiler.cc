@@ -37,7 +37,7 @@ double Median(const std::vector<double>& values) { return At(0.5, values); }
 
 // Hand-offs beyond the first of each pair of workers that a link is fitted to.
 constexpr size_t kMinHandoffs = 8;
-// What bytes have to make of a difference, in seconds, to be told from how exactly times are kept.
+// Seconds that bytes have to make of a difference, to be told from how exactly times are kept.
 constexpr double kTimer = 1e-6;
 
 struct Link {

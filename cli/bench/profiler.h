@@ -21,7 +21,8 @@ namespace baton::cli::bench {
 
 class Profiler {
  public:
-  // What a prefill worker shipped to a decode worker, and the time of it that compute did not hide.
+  // A prefill worker shipped so many bytes to a decode worker; the seconds are those that compute did not
+  // hide.
   struct Handoff {
     double bytes = 0;
     double seconds = 0;

@@ -123,7 +123,7 @@ class PairingTest : public ::testing::Test {
   std::unique_ptr<decode_service::DecodeServer> decode_;
 };
 
-// What the operator set is the worker's own rule, and told to routers.
+// The operator's number is the worker's own rule, and told to routers.
 TEST_F(PairingTest, ADecodeWorkerTellsItsRuleForLocalPrefill) {
   StartDecode(kTiny);
   EXPECT_FALSE(InfoOf(decode_->address()).has_local_prefill_tokens());
