@@ -86,7 +86,7 @@ void AnswerReport::PromptComputed(absl::Time now) {
   transfer_ = 0;
 }
 
-absl::Duration AnswerReport::TokenSent(absl::Time now, const StepTotals& totals) {
+absl::Duration AnswerReport::TokenSent(absl::Time now, const forecast::StepTotals& totals) {
   const absl::Time before = first_token_sent() ? last_token_ : arrival_;
   if (!first_token_sent()) {
     first_token_ = now;
@@ -130,13 +130,13 @@ v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int
 }
 
 std::optional<v1::StepMeans> AnswerReport::steps() const {
-  const auto steps = static_cast<double>(last_totals_.steps - first_totals_.steps);
-  if (steps <= 0) return std::nullopt;
-  v1::StepMeans means;
-  means.set_seconds(absl::ToDoubleSeconds(last_totals_.took - first_totals_.took) / steps);
-  means.set_answers(static_cast<double>(last_totals_.answers - first_totals_.answers) / steps);
-  means.set_context_tokens(static_cast<double>(last_totals_.context - first_totals_.context) / steps);
-  return means;
+  const auto means = last_totals_.MeansSince(first_totals_);
+  if (!means.has_value()) return std::nullopt;
+  v1::StepMeans told;
+  told.set_seconds(means->seconds);
+  told.set_answers(means->answers);
+  told.set_context_tokens(means->context);
+  return told;
 }
 
 void AnswerReport::AddSpans(std::string_view failure, telemetry::RequestSpans& spans) const {

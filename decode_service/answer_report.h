@@ -13,19 +13,12 @@
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "baton/v1/prefill.pb.h"
+#include "common/forecast/step_totals.h"
 #include "common/kv/index/lease_table.h"
 #include "common/telemetry/tracer.h"
 #include "decode_service/outbox.h"
 
 namespace baton::decode_service {
-
-// Sums over the steps since the worker began that had answers and no rows of prompts.
-struct StepTotals {
-  int64_t steps = 0;
-  absl::Duration took;
-  int64_t answers = 0;  // in each, added up
-  int64_t context = 0;  // tokens that those attended to, likewise
-};
 
 class AnswerReport {
  public:
@@ -69,7 +62,7 @@ class AnswerReport {
 
   // A token left, after so many steps. Returns how long it took: since the arrival for the first token, since
   // the token before for others.
-  absl::Duration TokenSent(absl::Time now, const StepTotals& totals = {});
+  absl::Duration TokenSent(absl::Time now, const forecast::StepTotals& totals = {});
 
   absl::Time arrival() const { return arrival_; }
   bool first_token_sent() const { return first_token_ != absl::Time(); }
@@ -103,7 +96,7 @@ class AnswerReport {
   // Seconds.
   double fetch_ = 0, prefill_queue_ = 0, prefill_ = 0, transfer_ = 0;
   double computed_here_ = 0;
-  StepTotals first_totals_, last_totals_;  // when the first and the last token left
+  forecast::StepTotals first_totals_, last_totals_;  // when the first and the last token left
 };
 
 }  // namespace baton::decode_service

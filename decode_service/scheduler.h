@@ -36,6 +36,7 @@
 #include "common/engine/engine.h"
 #include "common/fetch/peer_fetch.h"
 #include "common/forecast/step_forecast.h"
+#include "common/forecast/step_totals.h"
 #include "common/forecast/transfer_forecast.h"
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
@@ -272,7 +273,7 @@ class Scheduler {
   BlockLeases leases_;
   uint64_t next_ticket_ = 1;
   forecast::StepLoad last_load_;
-  StepTotals totals_;
+  forecast::StepTotals totals_;
   double mean_context_ = 0;  // tokens that an answer attends to, in the last step with answers
   absl::Time last_completion_;
   absl::Duration mask_patience_;           // for which the step at hand still waits for masks

@@ -238,15 +238,11 @@ void Scheduler::Complete(const InFlightStep& step) {
   const engine::StepResult result = engine_.Finish();
   leases_.StepCompleted();
   const absl::Time begun = std::max(step.launched, last_completion_);
-  Count(step, clock_.Now() - begun);
+  const absl::Duration took = clock_.Now() - begun;
+  Count(step, took);
   if (const forecast::StepLoad& load = step.plan.load; load.running > 0) {
     mean_context_ = static_cast<double>(load.context) / static_cast<double>(load.running);
-  }
-  if (step.plan.load.running > 0 && !step.plan.has_prompts()) {
-    ++totals_.steps;
-    totals_.took += clock_.Now() - begun;
-    totals_.answers += step.plan.load.running;
-    totals_.context += step.plan.load.context;
+    if (!step.plan.has_prompts()) totals_.Add(absl::ToDoubleSeconds(took), load.running, load.context);
   }
   mask_patience_ = std::max(kLeastMaskPatience, (clock_.Now() - begun) * kMaskShare);
   int64_t decode_rows = 0, prefill_rows = 0;

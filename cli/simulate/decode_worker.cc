@@ -124,12 +124,7 @@ void DecodeWorker::Begin() {
   if (batch > 0) mean_context_ = static_cast<double>(context_) / static_cast<double>(batch);
   const double local = PlanLocal(batch, seconds);
   const double taken = variation_.Taken(seconds + local);
-  if (batch > 0 && local == 0) {
-    ++totals_.steps;
-    totals_.seconds += taken;
-    totals_.answers += batch;
-    totals_.context += context_;
-  }
+  if (batch > 0 && local == 0) totals_.Add(taken, batch, context_);
   events_.In(taken, [this] { EndStep(); });
 }
 

@@ -16,6 +16,7 @@
 #include "cli/simulate/request_record.h"
 #include "cli/simulate/variation.h"
 #include "common/forecast/step_forecast.h"
+#include "common/forecast/step_totals.h"
 #include "common/kv/index/block_pool.h"
 
 namespace baton::cli::simulate {
@@ -47,7 +48,7 @@ class DecodeWorker {
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   // As the real worker tells it.
   int64_t AnswersInTime() const;
-  const StepTotals& totals() const { return totals_; }
+  const forecast::StepTotals& totals() const { return totals_; }
 
  private:
   struct Running {
@@ -85,7 +86,7 @@ class DecodeWorker {
   int64_t context_ = 0;
   int64_t steps_ = 0;
   uint64_t joined_ = 0;
-  StepTotals totals_;
+  forecast::StepTotals totals_;
   double mean_context_ = 0;
   Variation variation_;
   bool busy_ = false;

@@ -8,18 +8,11 @@
 
 #include "cli/simulate/load.h"
 #include "common/base/ids.h"
+#include "common/forecast/step_totals.h"
 #include "router/admission/queue.h"
 #include "router/dispatch/dispatch_core.h"
 
 namespace baton::cli::simulate {
-
-// Sums over the steps of a decode worker with answers and without rows of prompts.
-struct StepTotals {
-  int64_t steps = 0;
-  double seconds = 0;
-  int64_t answers = 0;  // in each, added up
-  int64_t context = 0;  // tokens of theirs, likewise
-};
 
 struct RequestRecord {
   uint64_t id = 0;
@@ -40,11 +33,11 @@ struct RequestRecord {
   double arrives = -1;   // its KV, on the decode worker, if computing doesn't take longer
   double first_token = -1;
   double end = -1;
-  StepTotals totals;           // of its decode worker, when it joined the batch
-  int64_t cached_tokens = 0;   // reused where it was prefilled
-  int64_t fetched_tokens = 0;  // of those, brought from a peer,
-  int64_t loaded_tokens = 0;   // and read from the worker's own disk
-  bool refused = false;        // too long for a worker's cache, or its first token could not come in time
+  forecast::StepTotals totals;  // of its decode worker, when it joined the batch
+  int64_t cached_tokens = 0;    // reused where it was prefilled
+  int64_t fetched_tokens = 0;   // of those, brought from a peer,
+  int64_t loaded_tokens = 0;    // and read from the worker's own disk
+  bool refused = false;         // too long for a worker's cache, or its first token could not come in time
   bool too_long = false;
   std::optional<router::admission::EntryId> account;
 

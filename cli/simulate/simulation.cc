@@ -374,11 +374,10 @@ void Simulation::Finished(RequestRecord& record) {
   router::placement::Outcome outcome;
   outcome.prefill = outcome.decode = decode.slot;
   outcome.output_tokens = record.request->output_tokens;
-  const StepTotals& totals = decode_[record.decode]->totals();
-  if (const auto steps = static_cast<double>(totals.steps - record.totals.steps); steps > 0) {
-    outcome.step_seconds = (totals.seconds - record.totals.seconds) / steps;
-    outcome.batch = static_cast<double>(totals.answers - record.totals.answers) / steps;
-    outcome.context_tokens = static_cast<double>(totals.context - record.totals.context) / steps;
+  if (const auto steps = decode_[record.decode]->totals().MeansSince(record.totals); steps.has_value()) {
+    outcome.step_seconds = steps->seconds;
+    outcome.batch = steps->answers;
+    outcome.context_tokens = steps->context;
   }
   core_.policy().Observe(outcome);
   core_.batch_bound().ObserveAnswer(record.end - record.first_token);

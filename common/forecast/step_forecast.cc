@@ -75,7 +75,7 @@ StepCost StepForecast::cost() const {
 
 int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds) {
   constexpr double kSlowest = 2;
-  constexpr double kMargin = 0.95;  // contexts grow while answers go on
+  constexpr double kMargin = 0.95;
   const double alone = step_seconds(1);
   const double target = alone <= kMargin * slo_tpot ? kMargin * slo_tpot : kSlowest * alone;
   int64_t least = 1;

@@ -82,9 +82,10 @@ class StepForecast {
 // at these costs of a row and of a pair.
 int64_t RowsWithin(double seconds, double token, double pair, int64_t first);
 
-// The number of answers, in 1 .. `most`, at which a step still takes no more than `slo_tpot` seconds, where
-// step_seconds(n), never decreasing, is what one of n answers takes. Where a single answer takes longer than
-// that, no number keeps the target: then it is the one at which a step takes twice as long as with one.
+// The number of answers, in 1 .. `most`, at which a step still takes no more than 95% of `slo_tpot` seconds
+// (contexts grow while answers go on), where step_seconds(n), never decreasing, is what one of n answers
+// takes. Where a single answer takes longer than that, no number keeps the target: then it is the largest at
+// which a step takes no more than twice as long as with one.
 int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds);
 
 // Seconds per token after the first that answers may take. Routers and decode workers: --slo-tpot of both.

@@ -1,11 +1,15 @@
 #include "router/dispatch/decision.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/ids.h"
 
 namespace baton::router {
+namespace {
+
+constexpr double kMostAnswers = 1e6, kMostContext = 1e12;
+
+}  // namespace
 
 void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const {
   info->set_policy(policy);
@@ -55,8 +59,9 @@ std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finish
     outcome.fetch_seconds = relay.fetch_seconds();
     outcome.fetched_tokens = relay.fetched_tokens();
   }
-  if (steps.seconds() > 0 && steps.answers() >= 1 && steps.context_tokens() >= 0 &&
-      std::isfinite(steps.answers()) && std::isfinite(steps.context_tokens())) {
+  // A worker's word: no more answers and tokens than any worker can have.
+  if (steps.answers() >= 1 && steps.answers() <= kMostAnswers && steps.context_tokens() >= 0 &&
+      steps.context_tokens() <= kMostContext) {
     outcome.step_seconds = steps.seconds();
     outcome.batch = steps.answers();
     outcome.context_tokens = steps.context_tokens();

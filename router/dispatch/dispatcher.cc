@@ -118,15 +118,8 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
     }
     ids = std::move(admitted.entries);
     const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
-    const absl::Time presses =
-        request->deadline == absl::InfiniteFuture() ? absl::InfiniteFuture() : expires - kPressing;
     for (int choice = 0; choice < request->choices; ++choice) {
-      Wait(ids[choice], {.request = request,
-                         .choice = choice,
-                         .avoid = {},
-                         .came = now,
-                         .expires = expires,
-                         .presses = presses});
+      Wait(ids[choice], {.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
     }
     probe_.admission().Admitted(request->tenant);
     Show(request->tenant);
@@ -167,17 +160,12 @@ void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> requ
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
     Show(request->tenant);
-    // An answer that has begun is not held up.
-    const absl::Time presses = begun                                         ? absl::InfinitePast()
-                               : request->deadline == absl::InfiniteFuture() ? absl::InfiniteFuture()
-                                                                             : expires - kPressing;
     Wait(id, {.request = std::move(request),
               .choice = choice,
               .avoid = std::move(avoid),
               .begun = begun,
               .came = now,
-              .expires = expires,
-              .presses = presses});
+              .expires = expires});
   }
   Pump();
 }
@@ -330,6 +318,11 @@ Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> resu
 }
 
 void Dispatcher::Wait(EntryId id, Waiting waiting) {
+  if (waiting.begun) {
+    waiting.presses = absl::InfinitePast();  // an answer is not held up
+  } else if (waiting.request->deadline < absl::InfiniteFuture()) {
+    waiting.presses = waiting.expires - kPressing;
+  }
   if (waiting.presses < absl::InfiniteFuture()) pressing_.emplace(waiting.presses, id);
   waiting_.emplace(id, std::move(waiting));
 }

@@ -102,8 +102,8 @@ class Dispatcher {
     bool begun = false;
     absl::Time came;     // when it began to wait
     absl::Time expires;  // max_wait, or what is too late for the first token
-    // From then on it goes to a worker whose steps it makes longer than the target of TPOT.
-    absl::Time presses;
+    // From then on it goes to a worker whose steps it makes longer than the target of TPOT. Wait says it.
+    absl::Time presses = absl::InfiniteFuture();
   };
   struct Delivery {
     Waiting waiting;

@@ -6,8 +6,6 @@ namespace baton::router::placement {
 namespace {
 
 constexpr double kLatestWeight = 0.3;
-// The pace is what those of others say among the last so many observations.
-constexpr double kLately = 4;
 // The latest observation counts so much in the variance, which is no less than that of 10%.
 constexpr double kVarianceWeight = 0.02;
 constexpr double kLeastVariance = 0.01;

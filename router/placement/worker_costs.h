@@ -56,10 +56,12 @@ class WorkerFactors {
   static constexpr double kHalfLife = 64;
   // By which workers of a fleet differ before anything is known of one: a factor of 1.5.
   static constexpr double kSpread = 0.4;  // standard deviation of its logarithm
-  // So far off to the same side this many times in a row: what came before is out of date. (More than one
-  // that is asked alone, from now on, can bring together.)
+  // So far off to the same side this many times in a row: what came before is out of date. It is more than
+  // kLately, so that a worker that from now on is asked alone does not come to it.
   static constexpr double kOff = 1.5;
   static constexpr double kInARow = 5;
+  // The pace is what those of others say among the last so many observations.
+  static constexpr double kLately = 4;
 
   struct Entry {
     double measured = 0;  // seconds of the reference work, as it measured itself; 0: it did not
@@ -156,14 +158,15 @@ class WorkerCosts {
     reference_ = Forecast(introduced_mean_, forecast::Of::kMany);
   }
   // A request's work took `seconds` there, beside `beside` others. learn(fleet, seconds) has a forecast learn
-  // it, and expect(fleet) says what it expects.
+  // it, and expect(fleet) says what it expects. Times that no work takes are ignored: the fleet's forecast
+  // would have them from one worker for all.
   template <typename Learn, typename Expect>
   void Observe(WorkerSlot slot, double seconds, double beside, const Learn& learn, const Expect& expect) {
-    if (!std::isfinite(seconds) || seconds <= 0) return;
+    if (!(seconds >= kLeastSeconds && seconds <= kMostSeconds)) return;
     learn(reference_, seconds / factors_.Share(slot));
     observed_ = true;
-    const double expected = expect(reference_);
-    if (expected > 0) factors_.Observe(slot, seconds / expected, 1 / (1 + std::max(0.0, beside)));
+    const double over_expected = seconds / expect(reference_);
+    if (std::isnormal(over_expected)) factors_.Observe(slot, over_expected, 1 / (1 + std::max(0.0, beside)));
     learn(fleet_, seconds / factors_.Share(slot));
   }
 
@@ -171,6 +174,8 @@ class WorkerCosts {
   void Put(WorkerSlot slot, std::optional<Entry> entry) { factors_.Put(slot, std::move(entry)); }
 
  private:
+  static constexpr double kLeastSeconds = 1e-9, kMostSeconds = 1e6;
+
   Forecast fleet_;      // follows at once
   Forecast reference_;  // hardly moves: what workers are compared by
   WorkerFactors factors_;

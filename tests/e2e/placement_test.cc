@@ -116,8 +116,9 @@ TEST_F(PlacementTest, ASlowWorkerGetsLessAndIsNotGivenUp) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   });
+  for (int round = 0; round < 2; ++round) Burst(fleet, 48);  // nothing is known of it yet
   std::map<std::string, int> answers;
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < 4; ++round) {
     for (const auto& [worker, count] : Burst(fleet, 48)) answers[worker] += count;
   }
   over = true;
@@ -129,10 +130,10 @@ TEST_F(PlacementTest, ASlowWorkerGetsLessAndIsNotGivenUp) {
     most = std::max(most, count);
     shown += fmt::format("{}{}", shown.empty() ? "" : " : ", count);
   }
-  std::printf("one slow worker of 4: 288 went %s\n", shown.c_str());
+  std::printf("one slow worker of 4: 192 went %s\n", shown.c_str());
   EXPECT_EQ(answers.size(), 4u) << shown;
-  EXPECT_LT(fewest, 60) << shown;
-  EXPECT_LE(most, kMaxOverMean * (288 - fewest) / 3) << shown;
+  EXPECT_LT(fewest, 0.85 * 192 / 4) << shown;
+  EXPECT_LE(most, kMaxOverMean * (192 - fewest) / 3) << shown;
 }
 
 // Conversations of short prompts, several at a time: each turn finds what the turn before left.
@@ -140,29 +141,32 @@ TEST_F(PlacementTest, ConversationsStay) {
   Fleet fleet({.prefill = 0, .decode = 4});
   ExpectSpread(fleet, 4, 64, "before the conversations");
   std::atomic<int64_t> prompt_tokens = 0, cached_tokens = 0, moves = 0;
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 12; ++i) {
-    clients.emplace_back([&, random = std::mt19937_64(random_())]() mutable {
-      std::vector<int32_t> conversation = RandomPrompt(random, 80);
-      std::string last;
-      for (int turn = 0; turn < 6; ++turn) {
-        const Answer answer = fleet.Generate(TokenRequest(conversation, 30));
-        ASSERT_TRUE(answer.status.ok()) << answer.status;
-        if (turn > 0) {
-          prompt_tokens += static_cast<int64_t>(conversation.size()) - 40;
-          cached_tokens += answer.end().usage().decode_cached_tokens();
-          moves += answer.end().relay().decode_worker() != last ? 1 : 0;
+  // Three times, as how they come to lie is chance.
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 12; ++i) {
+      clients.emplace_back([&, random = std::mt19937_64(random_())]() mutable {
+        std::vector<int32_t> conversation = RandomPrompt(random, 80);
+        std::string last;
+        for (int turn = 0; turn < 6; ++turn) {
+          const Answer answer = fleet.Generate(TokenRequest(conversation, 30));
+          ASSERT_TRUE(answer.status.ok()) << answer.status;
+          if (turn > 0) {
+            prompt_tokens += static_cast<int64_t>(conversation.size()) - 40;
+            cached_tokens += answer.end().usage().decode_cached_tokens();
+            moves += answer.end().relay().decode_worker() != last ? 1 : 0;
+          }
+          last = answer.end().relay().decode_worker();
+          conversation.insert(conversation.end(), answer.tokens.begin(), answer.tokens.end());
+          const std::vector<int32_t> more = RandomPrompt(random, 40);
+          conversation.insert(conversation.end(), more.begin(), more.end());
         }
-        last = answer.end().relay().decode_worker();
-        conversation.insert(conversation.end(), answer.tokens.begin(), answer.tokens.end());
-        const std::vector<int32_t> more = RandomPrompt(random, 40);
-        conversation.insert(conversation.end(), more.begin(), more.end());
-      }
-    });
+      });
+    }
+    for (std::thread& client : clients) client.join();
   }
-  for (std::thread& client : clients) client.join();
   const double hits = static_cast<double>(cached_tokens) / static_cast<double>(prompt_tokens);
-  std::printf("12 conversations of 6 turns: %.1f%% of what could be found was found, %d of 60 turns moved\n",
+  std::printf("36 conversations of 6 turns: %.1f%% of what could be found was found, %d of 180 turns moved\n",
               100 * hits, static_cast<int>(moves));
   // Some move for a reason: their worker has more to do than computing the prefix again takes.
   EXPECT_GE(hits, 0.6);

@@ -86,7 +86,7 @@ class BF16WeightFormat final : public WeightFormat {
 }  // namespace
 
 const WeightFormat& BF16Format() {
-  static const BF16WeightFormat format;
+  static const auto& format = *new BF16WeightFormat;  // threads may use it while the process ends
   return format;
 }
 

@@ -62,7 +62,7 @@ class F32WeightFormat final : public WeightFormat {
 }  // namespace
 
 const WeightFormat& F32Format() {
-  static const F32WeightFormat format;
+  static const auto& format = *new F32WeightFormat;  // threads may use it while the process ends
   return format;
 }
 

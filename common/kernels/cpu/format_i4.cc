@@ -342,7 +342,7 @@ class I4WeightFormat final : public WeightFormat {
 }  // namespace
 
 const WeightFormat& I4Format() {
-  static const I4WeightFormat format;
+  static const auto& format = *new I4WeightFormat;  // threads may use it while the process ends
   return format;
 }
 

@@ -268,7 +268,7 @@ const I8Tiles& I8TilesFor(Isa isa) {
 }
 
 const WeightFormat& I8Format() {
-  static const I8WeightFormat format;
+  static const auto& format = *new I8WeightFormat;  // threads may use it while the process ends
   return format;
 }
 

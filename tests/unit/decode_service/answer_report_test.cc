@@ -257,10 +257,10 @@ TEST(AnswerReportTest, TellsWhatItsStepsHeldOnAverage) {
   AnswerReport report;
   report.Arrived(At(0), "d", 10);
   EXPECT_FALSE(report.steps().has_value());
-  report.TokenSent(At(1), {.steps = 100, .took = absl::Seconds(40), .answers = 5000, .context = 90'000});
+  report.TokenSent(At(1), {.steps = 100, .seconds = 40, .answers = 5000, .context = 90'000});
   EXPECT_FALSE(report.steps().has_value()) << "no step lies behind the first token";
-  report.TokenSent(At(2), {.steps = 101, .took = absl::Seconds(41), .answers = 5064, .context = 96'000});
-  report.TokenSent(At(3), {.steps = 104, .took = absl::Seconds(42), .answers = 5068, .context = 96'400});
+  report.TokenSent(At(2), {.steps = 101, .seconds = 41, .answers = 5064, .context = 96'000});
+  report.TokenSent(At(3), {.steps = 104, .seconds = 42, .answers = 5068, .context = 96'400});
   ASSERT_TRUE(report.steps().has_value());
   EXPECT_EQ(report.steps()->seconds(), 0.5);
   EXPECT_EQ(report.steps()->answers(), 17);

@@ -177,6 +177,14 @@ TEST(WorkerCostsTest, AbsurdTimesLeaveItInOrder) {
     EXPECT_TRUE(std::isfinite(steps.Seconds(kA)));
     EXPECT_GE(steps.Seconds(kA), 0);
   }
+  // Nor do others suffer by them.
+  steps.Introduce(kB, 1e-300);
+  for (int i = 0; i < 50; ++i) {
+    for (const double seconds : {1e300, 1e6, 1e-9, 1e-300}) steps.Observe(kB, seconds);
+    steps.Observe(kA, 1e-3);
+    EXPECT_TRUE(std::isfinite(steps.Seconds(kA))) << i;
+    EXPECT_TRUE(std::isfinite(steps.Seconds(kB))) << i;
+  }
 }
 
 }  // namespace
