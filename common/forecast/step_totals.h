@@ -1,5 +1,5 @@
-// StepTotals: sums over a decode worker's steps that had answers and no rows of prompts. The means between two
-// moments say what an answer's steps took and held, by which workers can be compared. Plain data.
+// StepTotals: sums over a decode worker's steps that had answers and no rows of prompts. The means between
+// two moments say what an answer's steps took and held, by which workers can be compared. Plain data.
 #pragma once
 
 #include <cstdint>
