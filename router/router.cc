@@ -106,7 +106,7 @@ absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vect
                  ShortDigest(served.back().tokenizer_digest), ShortDigest(served.back().ends_digest),
                  ShortDigest(served.back().template_digest));
     for (const std::string_view part : served.back().unstable_history) {
-      spdlog::warn(
+      spdlog::info(
           "model {}: its chat template writes {} of earlier turns otherwise than the model does: the KV of "
           "an answer with it "
           "is not found again in the next turn (ModelInfo.unstable_history)",

@@ -1,6 +1,7 @@
 // `baton health`: is a Baton process ready? For scripts, `helm test` and images without a shell.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -19,20 +20,23 @@ Examples:
       the process lives, whatever its peers do
 Exit code 0: SERVING; 1: not, or not reached.)";
 
+// A process that takes longer to say how it is counts as not ready.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
 struct HealthFlags {
-  TargetFlags target;
+  ServerFlags server;
   std::string service;
 };
 
-int RunHealth(const HealthFlags& flags, const CliContext& context) {
-  if (!flags.target.model_folder.empty()) return Misused("health asks a server: give --server, not --model");
-  if (const absl::Status status = flags.target.Check(); !status.ok())
+int RunHealth(const HealthFlags& flags) {
+  if (const absl::Status status = flags.server.Check(); !status.ok())
     return Misused(std::string(status.message()));
   if (flags.service.size() > 100) return Misused("--service: the name is too long");
   const Interrupt interrupt;
-  const absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
+  const absl::StatusOr<Target> target = ReachServer(flags.server, interrupt.fd());
   if (!target.ok()) return Fail(target.status());
-  const absl::StatusOr<bool> serving = target->client->IsServing(flags.service);
+  const absl::StatusOr<bool> serving =
+      target->client->IsServing(flags.service, std::min(flags.server.Timeout(), kPatience));
   if (!serving.ok()) return Fail(serving.status());
   fmt::print("{}\n", *serving ? "SERVING" : "NOT_SERVING");
   return *serving ? kExitOk : kExitError;
@@ -40,14 +44,14 @@ int RunHealth(const HealthFlags& flags, const CliContext& context) {
 
 }  // namespace
 
-Command AddHealth(CLI::App& root, const CliContext& context) {
+Command AddHealth(CLI::App& root, const CliContext&) {
   CLI::App* app = root.add_subcommand("health", "Ask a server whether it is ready");
   app->footer(kHealthExamples);
   auto flags = std::make_shared<HealthFlags>();
   app->add_option("--service", flags->service, "Service to ask for: none (ready for work) or \"live\"")
       ->type_name("NAME");
-  flags->target.AddTo(*app);
-  return {app, [flags, &context] { return RunHealth(*flags, context); }};
+  flags->server.AddTo(*app, "to reach the server");
+  return {app, [flags] { return RunHealth(*flags); }};
 }
 
 }  // namespace baton::cli

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "cli/chat/token_ids.h"
 #include "cli/show/progress.h"
 #include "cli/show/quantity.h"
@@ -30,20 +31,35 @@ constexpr std::pair<const char*, v1::Speculation> kSpeculation[] = {
 
 }  // namespace
 
-void TargetFlags::AddTo(CLI::App& app) {
+void ServerFlags::AddTo(CLI::App& app, const std::string& until) {
   app.add_option("--server", server, fmt::format("A router, host:port (default {})", kDefaultServer))
       ->type_name("ADDR");
+  app.add_option("--wait", wait, fmt::format("Keep trying for this long, for example 30s, {}", until))
+      ->type_name("TIME");
+  app.add_option("--timeout", timeout, "Deadline of each request, for example 2m (default: none)")
+      ->type_name("TIME");
+  rpc::AddClientFlags(app, security);
+}
+
+absl::Status ServerFlags::Check() const {
+  if (!server.empty()) BATON_RETURN_IF_ERROR(ParseServer(server).status());
+  BATON_RETURN_IF_ERROR(ParseDuration(wait).status());
+  if (!timeout.empty()) BATON_RETURN_IF_ERROR(ParseDuration(timeout).status());
+  return absl::OkStatus();
+}
+
+absl::Duration ServerFlags::Timeout() const {
+  return timeout.empty() ? absl::InfiniteDuration() : *ParseDuration(timeout);
+}
+
+void TargetFlags::AddTo(CLI::App& app) {
+  ServerFlags::AddTo(app, "to reach the server, and until it has a decode worker of the model");
   app.add_option("--model", model_folder,
                  "Instead of a server: a model folder, served by a whole relay inside this process")
       ->type_name("DIR")
       ->excludes("--server");
   app.add_option("--model-name", model_name, "Which of the server's models; not needed if it has one")
       ->type_name("NAME");
-  app.add_option("--wait", wait, "Keep trying to reach the server for this long, for example 30s")
-      ->type_name("TIME");
-  app.add_option("--timeout", timeout, "Deadline of each request, for example 2m (default: none)")
-      ->type_name("TIME");
-  rpc::AddClientFlags(app, security);
   const std::string local = "With --model";
   app.add_option("--threads", threads, "Compute threads per worker (default: the worker's)")
       ->type_name("N")
@@ -69,20 +85,29 @@ void TargetFlags::AddTo(CLI::App& app) {
 }
 
 absl::Status TargetFlags::Check() const {
-  if (!server.empty()) BATON_RETURN_IF_ERROR(ParseServer(server).status());
-  BATON_RETURN_IF_ERROR(ParseDuration(wait).status());
-  if (!timeout.empty()) BATON_RETURN_IF_ERROR(ParseDuration(timeout).status());
+  BATON_RETURN_IF_ERROR(ServerFlags::Check());
   if (!kv_memory.empty()) BATON_RETURN_IF_ERROR(ParseBytes(kv_memory).status());
   return absl::OkStatus();
 }
 
-absl::Duration TargetFlags::Timeout() const {
-  return timeout.empty() ? absl::InfiniteDuration() : *ParseDuration(timeout);
+absl::StatusOr<Target> ReachServer(const ServerFlags& flags, int cancel_fd) {
+  std::string address = kDefaultServer;
+  if (!flags.server.empty()) {
+    BATON_ASSIGN_OR_RETURN(address, ParseServer(flags.server));
+  }
+  BATON_ASSIGN_OR_RETURN(const absl::Duration patience, ParseDuration(flags.wait));
+  Target target;
+  BATON_ASSIGN_OR_RETURN(target.security, rpc::Security::Load(flags.security));
+  BATON_ASSIGN_OR_RETURN(target.client,
+                         InferenceClient::Connect(address, patience, cancel_fd, target.security.get()));
+  return target;
 }
 
 absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const CliContext& context) {
-  Target target;
-  std::string address = kDefaultServer;
+  BATON_ASSIGN_OR_RETURN(const absl::Duration patience, ParseDuration(flags.wait));
+  const absl::Time deadline = absl::Now() + patience;
+  LocalRelay relay;
+  ServerFlags server = flags;
   if (!flags.model_folder.empty()) {
     LocalRelayOptions options;
     options.model_folder = flags.model_folder;
@@ -104,15 +129,12 @@ absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const CliC
       }
       shown->Update(done);
     };
-    BATON_ASSIGN_OR_RETURN(target.relay, context.start_local_relay(options));
-    address = target.relay.address;
-  } else if (!flags.server.empty()) {
-    BATON_ASSIGN_OR_RETURN(address, ParseServer(flags.server));
+    BATON_ASSIGN_OR_RETURN(relay, context.start_local_relay(options));
+    server.server = relay.address;
   }
-  BATON_ASSIGN_OR_RETURN(const absl::Duration patience, ParseDuration(flags.wait));
-  BATON_ASSIGN_OR_RETURN(target.security, rpc::Security::Load(flags.security));
-  BATON_ASSIGN_OR_RETURN(target.client,
-                         InferenceClient::Connect(address, patience, cancel_fd, target.security.get()));
+  BATON_ASSIGN_OR_RETURN(Target target, ReachServer(server, cancel_fd));
+  target.relay = std::move(relay);
+  BATON_RETURN_IF_ERROR(target.client->AwaitDecodeWorker(flags.model_name, deadline, cancel_fd));
   return target;
 }
 

@@ -19,8 +19,23 @@
 
 namespace baton::cli {
 
-struct TargetFlags {
+// The server that is asked, and as whom.
+struct ServerFlags {
   std::string server;
+  std::string wait = "0";
+  std::string timeout;
+  rpc::SecurityOptions security;
+
+  // `until` ends the help of --wait: "Keep trying for this long, for example 30s, ...".
+  void AddTo(CLI::App& app, const std::string& until);
+  // Checks what needs no server. INVALID_ARGUMENT: misuse.
+  absl::Status Check() const;
+  // No --timeout: infinite.
+  absl::Duration Timeout() const;
+};
+
+// A server, or a relay of this process in its place, and one of the models behind it.
+struct TargetFlags : ServerFlags {
   std::string model_folder;
   std::string model_name;
   int threads = 0;
@@ -29,15 +44,9 @@ struct TargetFlags {
   std::string weights = "stored";
   std::string expert_file;
   int64_t expert_memory = 0;
-  std::string wait = "0";
-  std::string timeout;
-  rpc::SecurityOptions security;
 
   void AddTo(CLI::App& app);
-  // Checks what needs no server. INVALID_ARGUMENT: misuse.
   absl::Status Check() const;
-  // No --timeout: infinite.
-  absl::Duration Timeout() const;
 };
 
 // A connection, and the relay behind it if it is ours.
@@ -48,7 +57,10 @@ struct Target {
   std::unique_ptr<InferenceClient> client;
 };
 
-// `cancel_fd` readable: CANCELLED. A local relay that converts weights shows on standard error how far it is.
+// `cancel_fd` readable: CANCELLED.
+absl::StatusOr<Target> ReachServer(const ServerFlags& flags, int cancel_fd);
+// Waits, within --wait, for a decode worker of the model too. A local relay that converts weights shows on
+// standard error how far it is.
 absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const CliContext& context);
 
 struct SamplingFlags {

@@ -6,12 +6,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
@@ -20,6 +22,7 @@
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/security.h"
 
 namespace baton::cli {
 namespace {
@@ -28,6 +31,8 @@ namespace {
 constexpr auto kUnaryTimeout = std::chrono::seconds(30);
 // How long a connection attempt may take when there is no patience: a host that drops packets never refuses.
 constexpr absl::Duration kFirstAttempt = absl::Seconds(5);
+// How long gRPC may take to say why it has no connection.
+constexpr absl::Duration kProbe = absl::Seconds(1);
 // A cancel is noticed this soon while connecting.
 constexpr absl::Duration kCancelCheck = absl::Milliseconds(100);
 
@@ -118,6 +123,60 @@ absl::Status RunStream(const Request& request, const std::string& address, const
   }
 }
 
+// Asks grpc.health.v1 whether `service` is SERVING; the error is gRPC's own.
+absl::StatusOr<bool> CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service,
+                                 absl::Duration timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(Deadline(timeout));
+  // HealthCheckRequest is {string service = 1}, HealthCheckResponse {enum status = 1} with SERVING = 1: too
+  // little for a generated file.
+  BATON_CHECK(service.size() < 128) << "one byte of length";
+  std::string asked;
+  if (!service.empty()) asked = fmt::format("\x0a{}{}", static_cast<char>(service.size()), service);
+  const grpc::Slice slice(asked);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::GenericStub stub(channel);
+  absl::Notification done;
+  grpc::Status status;
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
+                 [&](grpc::Status ended) {
+                   status = std::move(ended);
+                   done.Notify();
+                 });
+  done.WaitForNotification();
+  if (!status.ok()) return rpc::FromGrpc(status);
+  std::vector<grpc::Slice> slices;
+  std::string answer;
+  if (response.Dump(&slices).ok()) {
+    for (const grpc::Slice& part : slices) {
+      answer.append(reinterpret_cast<const char*>(part.begin()), part.size());
+    }
+  }
+  return answer == "\x08\x01";
+}
+
+// Says why no connection came about, and what to do. Only a call tells gRPC's reason.
+absl::Status CantReach(const std::string& address, const std::shared_ptr<grpc::Channel>& channel, bool tls) {
+  const absl::Status why = CheckHealth(channel, "", kProbe).status();
+  const bool dialed = !absl::IsUnavailable(why) ||
+                      absl::StrContains(why.message(), "Failed to connect to remote host") ||
+                      absl::StrContains(why.message(), "DNS");
+  if (dialed) {
+    return absl::UnavailableError(
+        fmt::format("can't reach a server at {}: is it running? `baton serve --model DIR` starts one on {}",
+                    address, kDefaultServer));
+  }
+  return absl::UnavailableError(
+      fmt::format("can't reach a server at {}: a process listens there, but {} ({})", address,
+                  tls ? "there is no TLS connection with it: is its port without TLS, its certificate from "
+                        "another authority "
+                        "(--tls-ca) or for another name (--tls-server-name), or does it ask for one "
+                        "(--tls-cert, --tls-key)?"
+                      : "it does not speak gRPC without TLS: does its port want TLS (--tls-ca FILE)?",
+                  std::string(why.message())));
+}
+
 }  // namespace
 
 struct InferenceClient::Wire {
@@ -195,9 +254,7 @@ absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const 
     if (state == GRPC_CHANNEL_READY) break;
     const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE && patience == absl::ZeroDuration();
     if (refused || absl::Now() >= deadline) {
-      return absl::UnavailableError(
-          fmt::format("can't reach a server at {}: is it running? `baton serve --model DIR` starts one on {}",
-                      address, kDefaultServer));
+      return CantReach(address, wire->channel, security != nullptr && security->has_tls_channels());
     }
     pollfd cancel = {cancel_fd, POLLIN, 0};
     if (cancel_fd >= 0 && poll(&cancel, 1, 0) > 0) return absl::CancelledError("cancelled");
@@ -232,35 +289,29 @@ absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
   return response;
 }
 
-absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service, absl::Duration timeout) {
-  grpc::ClientContext context;
-  context.set_deadline(Deadline(timeout));
-  // HealthCheckRequest is {string service = 1}, HealthCheckResponse {enum status = 1} with SERVING = 1: too
-  // little for a generated file.
-  BATON_CHECK(service.size() < 128) << "one byte of length";
-  std::string asked;
-  if (!service.empty()) asked = fmt::format("\x0a{}{}", static_cast<char>(service.size()), service);
-  const grpc::Slice slice(asked);
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer response;
-  grpc::GenericStub stub(wire_->channel);
-  absl::Notification done;
-  grpc::Status status;
-  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
-                 [&](grpc::Status ended) {
-                   status = std::move(ended);
-                   done.Notify();
-                 });
-  done.WaitForNotification();
-  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
-  std::vector<grpc::Slice> slices;
-  std::string answer;
-  if (response.Dump(&slices).ok()) {
-    for (const grpc::Slice& part : slices) {
-      answer.append(reinterpret_cast<const char*>(part.begin()), part.size());
+absl::Status InferenceClient::AwaitDecodeWorker(const std::string& model, absl::Time deadline,
+                                                int cancel_fd) {
+  while (absl::Now() < deadline) {
+    const absl::StatusOr<v1::ListModelsResponse> listed = ListModels();
+    if (!listed.ok() && !absl::IsUnavailable(listed.status())) return absl::OkStatus();
+    if (listed.ok()) {
+      const auto asked =
+          std::find_if(listed->models().begin(), listed->models().end(),
+                       [&](const auto& info) { return model.empty() || info.name() == model; });
+      if (asked == listed->models().end() || asked->ready_decode_workers() > 0) return absl::OkStatus();
+    }
+    pollfd cancel = {cancel_fd, POLLIN, 0};
+    if (poll(&cancel, 1, static_cast<int>(absl::ToInt64Milliseconds(kCancelCheck))) > 0) {
+      return absl::CancelledError("cancelled");
     }
   }
-  return answer == "\x08\x01";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service, absl::Duration timeout) {
+  absl::StatusOr<bool> serving = CheckHealth(wire_->channel, service, timeout);
+  if (!serving.ok()) return Explain(serving.status(), address_);
+  return serving;
 }
 
 absl::StatusOr<v1::TokenizeResponse> InferenceClient::Tokenize(const v1::TokenizeRequest& request) {

@@ -33,8 +33,8 @@ struct StreamOptions {
 
 class InferenceClient {
  public:
-  // UNAVAILABLE, saying how to start a server, if no server answers within `patience`; with zero, if the
-  // first attempt is refused. CANCELLED once `cancel_fd` is readable.
+  // UNAVAILABLE, saying why and what to do, if no server answers within `patience`; with zero, if the first
+  // attempt is refused. CANCELLED once `cancel_fd` is readable.
   static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(
       const std::string& address, absl::Duration patience = absl::ZeroDuration(), int cancel_fd = -1,
       const rpc::Security* security = nullptr);
@@ -49,6 +49,10 @@ class InferenceClient {
                         const OnEvent& on_event);
   absl::Status Chat(const v1::ChatRequest& request, const StreamOptions& options, const OnEvent& on_event);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
+  // Waits until the server has a decode worker of the model (empty: of its only one), at most until the
+  // deadline; OK then too, since a request's own answer says better what is missing. CANCELLED once
+  // `cancel_fd` is readable.
+  absl::Status AwaitDecodeWorker(const std::string& model, absl::Time deadline, int cancel_fd);
   // What grpc.health.v1 answers for `service`: whether it is SERVING. NOT_FOUND if the server knows none of
   // that name, DEADLINE_EXCEEDED if it gives no answer in time.
   absl::StatusOr<bool> IsServing(const std::string& service, absl::Duration timeout = absl::Seconds(30));

@@ -204,7 +204,7 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
     model.set_context_tokens(options_.context_tokens);
     model.set_vocabulary_tokens(options_.vocabulary_tokens);
     model.set_ready_prefill_workers(1);
-    model.set_ready_decode_workers(1);
+    model.set_ready_decode_workers(options_.decode_workers ? options_.decode_workers() : 1);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;

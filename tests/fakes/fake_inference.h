@@ -38,6 +38,8 @@ struct FakeInferenceOptions {
   std::function<int(const v1::Conversation&)> tokens = nullptr;
   // Absent: texts with "bad" in them are flagged, as "violence".
   std::function<v1::ModerateResponse(const v1::ModerateRequest&)> moderate = nullptr;
+  // Decode workers that ListModels counts, at each call. Absent: one.
+  std::function<uint32_t()> decode_workers = nullptr;
   std::string model = "fake";
   uint32_t context_tokens = 4096;
   uint32_t vocabulary_tokens = 1000;

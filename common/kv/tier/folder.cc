@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -186,6 +187,8 @@ PageBuffer::PageBuffer(int64_t bytes)
 void PageBuffer::Free::operator()(std::byte* bytes) const { std::free(bytes); }
 
 absl::StatusOr<std::unique_ptr<Folder>> OpenPosixFolder(const std::string& path, FolderUse use) {
+  std::error_code unmade;  // what can't be made, the next line says
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), unmade);
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Failure(path, "can't be made");
   Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.get() < 0) return Failure(path, "can't be opened as a folder (links are not followed)");

@@ -195,15 +195,6 @@ TEST(GenerateTest, ADeadlineEndsASilentServer) {
   EXPECT_TRUE(server.WaitForCancelled(1));
 }
 
-TEST(GenerateTest, NobodyThereSaysHowToStartAServer) {
-  std::string address;
-  { address = FakeInference().address(); }
-  const Outcome outcome = RunBaton({"generate", "--server", address, "-p", "x"});
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("can't reach a server at " + address));
-  EXPECT_THAT(outcome.err, HasSubstr("baton serve"));
-}
-
 TEST(GenerateTest, MisuseIsTwo) {
   EXPECT_EQ(RunBaton({"generate", "--prompt", "a", "--token-ids", "1"}).code, 2);
   EXPECT_EQ(RunBaton({"generate", "--prompt", "a", "--server", "x", "--model", "y"}).code, 2);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <set>
 
@@ -396,6 +397,17 @@ TEST(PosixFolderTest, OneProcessAtATime) {
   folder->reset();
   EXPECT_TRUE(OpenPosixFolder(path).ok()) << "the control";
   fs::remove_all(path);
+}
+
+TEST(PosixFolderTest, FoldersAboveAreMade) {
+  const std::string above = FreshFolder("above");
+  EXPECT_TRUE(OpenPosixFolder(above + "/node/worker").ok());
+  std::ofstream(above + "/file") << "no folder";
+  const auto blocked = OpenPosixFolder(above + "/file/node/worker");
+  EXPECT_THAT(
+      std::string(blocked.status().message()),
+      testing::AllOf(testing::HasSubstr(above + "/file/node/worker"), testing::HasSubstr("Not a directory")));
+  fs::remove_all(above);
 }
 
 TEST(PosixFolderTest, NeitherLinksNorFoldersThatOthersSee) {
