@@ -65,6 +65,9 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
       prefilling_(SequencesIn(metrics, "prefilling")),
       running_(SequencesIn(metrics, "running")),
       preempted_(SequencesIn(metrics, "preempted")),
+      answers_in_time_(
+          metrics.Gauge("baton_decode_answers_in_time",
+                        "Running sequences up to which a step is expected to meet --slo-tpot; more wait.")),
       free_blocks_(Blocks(metrics, "free")),
       held_blocks_(Blocks(metrics, "held")),
       cached_blocks_(Blocks(metrics, "cached")) {}
@@ -128,6 +131,8 @@ void Probe::Warned(std::string_view format, output::Warning kind, int times) {
                {{"format", std::string(format)}, {"kind", name}})
       .Increment(times);
 }
+
+void Probe::AnswersInTime(int64_t answers) { answers_in_time_.Set(static_cast<double>(answers)); }
 
 void Probe::Observe(const SequenceCounts& sequences, const kv::BlockPool::Counts& blocks) {
   handing_off_.Set(static_cast<double>(sequences.handing_off));

@@ -45,6 +45,8 @@ class Probe {
     size_t preempted = 0;
   };
   DraftProbe& drafts() { return drafts_; }
+  // With so many answers a step meets the target of TPOT.
+  void AnswersInTime(int64_t answers);
   void Observe(const SequenceCounts& sequences, const kv::BlockPool::Counts& blocks);
 
  private:
@@ -74,6 +76,7 @@ class Probe {
   prometheus::Gauge& prefilling_;
   prometheus::Gauge& running_;
   prometheus::Gauge& preempted_;
+  prometheus::Gauge& answers_in_time_;
   prometheus::Gauge& free_blocks_;
   prometheus::Gauge& held_blocks_;
   prometheus::Gauge& cached_blocks_;

@@ -48,7 +48,9 @@ class DecodeRole final : public worker::Stepper {
     report.load.set_running(static_cast<uint32_t>(running));
     report.load.set_queued(static_cast<uint32_t>(scheduler_.sequences() - running));
     report.load.set_queued_tokens(scheduler_.pending_tokens());
-    report.load.set_answers_in_time(static_cast<uint32_t>(scheduler_.AnswersInTime()));
+    const int64_t in_time = scheduler_.AnswersInTime();
+    probe_.AnswersInTime(in_time);
+    report.load.set_answers_in_time(static_cast<uint32_t>(in_time));
     if (const auto rates = scheduler_.TakeRateNews(); rates.has_value()) {
       for (const forecast::TransferForecast::Rate& rate : *rates) {
         v1::PeerRate& told = report.peer_rates.emplace_back();

@@ -171,7 +171,7 @@ def decode():
         "KV arrives, tokens leave: batches, pace, blocks.",
         [
             panel("Sequences", "By state. Preempted sequences lost their blocks and will be computed again.", count("sequences"), {"{{state}}": "sum by (state) (baton_decode_sequences{ONE})"}, stack=True, low=0),
-            panel("Batch by worker", "Running sequences on each worker.", count("sequences"), {"{{pod}}": 'sum by (pod) (baton_decode_sequences{ONE,state="running"})'}, low=0),
+            panel("Batch by worker", "Running sequences on each worker, and up to how many a step is expected to meet --slo-tpot: further requests wait at the router.", count("sequences"), {"{{pod}}": 'sum by (pod) (baton_decode_sequences{ONE,state="running"})', "{{pod}}, in time": "sum by (pod) (baton_decode_answers_in_time{ONE})"}, low=0),
             panel("Tokens", "Tokens generated per second.", TOKENS, {"{{pod}}": rate("baton_output_tokens_total", "ONE", "pod")}, low=0),
             panel("Time between tokens", "Time between two tokens of a sequence, on the worker.", "s", quantiles("baton_decode_itl_seconds", "ONE"), low=0),
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_decode_step_seconds", "ONE"), low=0),

@@ -13,9 +13,6 @@ namespace baton::router {
 
 using admission::EntryId;
 
-// A request goes to a full worker so long before its own deadline could not be met any more.
-constexpr absl::Duration kPressing = absl::Milliseconds(100);
-
 // Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
 // released.
 constexpr size_t kExpectedAtOnce = 256;
@@ -119,7 +116,8 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
     ids = std::move(admitted.entries);
     const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
     for (int choice = 0; choice < request->choices; ++choice) {
-      Wait(ids[choice], {.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
+      waiting_.Add(ids[choice],
+                   {.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
     }
     probe_.admission().Admitted(request->tenant);
     Show(request->tenant);
@@ -160,21 +158,21 @@ void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> requ
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
     Show(request->tenant);
-    Wait(id, {.request = std::move(request),
-              .choice = choice,
-              .avoid = std::move(avoid),
-              .begun = begun,
-              .came = now,
-              .expires = expires});
+    waiting_.Add(id, {.request = std::move(request),
+                      .choice = choice,
+                      .avoid = std::move(avoid),
+                      .begun = begun,
+                      .came = now,
+                      .expires = expires});
   }
   Pump();
 }
 
 void Dispatcher::Withdraw(EntryId id) {
-  Waiting dropped;  // its callback goes after the lock
+  WaitingChoice dropped;  // its callback goes after the lock
   absl::MutexLock lock(&mutex_);
   if (!admission_.Withdraw(id, clock_.Now())) return;
-  dropped = TakeWaiting(id);
+  dropped = waiting_.Take(id);
   Show(dropped.request->tenant);
 }
 
@@ -244,35 +242,19 @@ bool Dispatcher::Busy(const fleet::View& view) {
 }
 
 bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now, bool in_time) const {
-  if (worker.BookedRequests() >= options_.worker_concurrency || !worker.breaker().Allows(now)) return false;
+  if (!worker.heard() || !worker.breaker().Allows(now)) return false;
+  if (worker.BookedRequests() >= options_.worker_concurrency) return false;
   const std::optional<int64_t> answers = worker.AnswersInTime();
   return !in_time || !answers.has_value() ||
          core_.batch_bound().Allows(*answers, worker.ReportedRunning(), worker.Requests());
 }
 
-absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
+absl::Status Dispatcher::Expired(const WaitingChoice& waiting, absl::Time now) {
   if (waiting.request->deadline <= now) {
     return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
   }
-  if (waiting.expires < waiting.came + options_.max_wait) {
-    const bool clients = waiting.request->deadline != absl::InfiniteFuture();
-    return Refuse(
-        waiting.request->tenant,
-        {admission::Reason::kDeadline,
-         clients ? fmt::format(
-                       "the deadline is in {:.3f} s, and even a worker that had room now would need longer "
-                       "for the first token: allow more time or try again later",
-                       absl::ToDoubleSeconds(waiting.request->deadline - now))
-                 : fmt::format(
-                       "no worker could give the first token within {:.3f} s, which is what a request "
-                       "without a deadline may take here: set one that allows more time, or try again later",
-                       absl::ToDoubleSeconds(options_.default_ttft)),
-         admission_.RetryDelay(waiting.request->tenant)});
-  }
-  return Refuse(waiting.request->tenant, {admission::Reason::kMaxWait,
-                                          fmt::format("no decode worker had room for {} s; try again later",
-                                                      absl::ToDoubleSeconds(options_.max_wait)),
-                                          admission_.RetryDelay(waiting.request->tenant)});
+  return Refuse(waiting.request->tenant, WhyExpired(waiting, now, options_.max_wait, options_.default_ttft,
+                                                    admission_.RetryDelay(waiting.request->tenant)));
 }
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
@@ -312,40 +294,19 @@ void Dispatcher::ShowLoad() {
 }
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
-  Delivery delivery{.waiting = TakeWaiting(id), .result = std::move(result)};
+  Delivery delivery{.waiting = waiting_.Take(id), .result = std::move(result)};
   Show(delivery.waiting.request->tenant);
   return delivery;
 }
 
-void Dispatcher::Wait(EntryId id, Waiting waiting) {
-  if (waiting.begun) {
-    waiting.presses = absl::InfinitePast();  // an answer is not held up
-  } else if (waiting.request->deadline < absl::InfiniteFuture()) {
-    waiting.presses = waiting.expires - kPressing;
-  }
-  if (waiting.presses < absl::InfiniteFuture()) pressing_.emplace(waiting.presses, id);
-  waiting_.emplace(id, std::move(waiting));
-}
-
-Dispatcher::Waiting Dispatcher::TakeWaiting(EntryId id) {
-  Waiting waiting = std::move(waiting_.extract(id).mapped());
-  pressing_.erase({waiting.presses, id});
-  return waiting;
-}
-
 void Dispatcher::PlacePressing(const fleet::View& view, absl::Time now, std::vector<Delivery>* deliveries) {
-  std::vector<EntryId> pressing;
-  for (const auto& [since, id] : pressing_) {
-    if (since > now) break;
-    pressing.push_back(id);
-  }
-  for (const EntryId id : pressing) {
+  for (const EntryId id : waiting_.Pressing(now)) {
     std::vector<std::shared_ptr<fleet::Worker>> open;
     std::copy_if(view.decode.begin(), view.decode.end(), std::back_inserter(open),
                  [&](const auto& worker) { return Takes(*worker, now, /*in_time=*/false); });
     if (open.empty()) return;
     if (!admission_.Overtake(id, now)) continue;
-    const Waiting& waiting = waiting_.at(id);
+    const WaitingChoice& waiting = waiting_.at(id);
     std::vector<SpeculativeRun> speculative;
     auto result = TryPlace(waiting, view, open, now, &speculative);
     if (!result.has_value()) {
@@ -399,7 +360,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       open = some;
       if (open.empty()) break;
     }
-    const Waiting& waiting = waiting_.at(*id);
+    const WaitingChoice& waiting = waiting_.at(*id);
     std::vector<SpeculativeRun> speculative;
     auto result = TryPlace(waiting, *view, open, now, &speculative);
     if (result.has_value() && !result->ok()) {
@@ -418,8 +379,9 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   for (const EntryId id : passed_over) admission_.PutBack(id, waiting_.at(id).expires, now);
 }
 
-std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                              WorkerSpan open, absl::Time now,
+std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const WaitingChoice& waiting,
+                                                              const fleet::View& view, WorkerSpan open,
+                                                              absl::Time now,
                                                               std::vector<SpeculativeRun>* speculative) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
   const absl::StatusOr<WorkerSpan> fit =
@@ -429,8 +391,9 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
   return Place(waiting, view, *fit, now, speculative);
 }
 
-absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
-                                            absl::Time now, std::vector<SpeculativeRun>* speculative) {
+absl::StatusOr<Placement> Dispatcher::Place(const WaitingChoice& waiting, const fleet::View& view,
+                                            WorkerSpan open, absl::Time now,
+                                            std::vector<SpeculativeRun>* speculative) {
   const DispatchRequest& request = *waiting.request;
   WorkerStates decode(open), prefill(view.prefill), leaving(view.leaving);
   core_.Match(request.chain, decode.workers, prefill.workers, leaving.workers);

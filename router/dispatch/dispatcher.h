@@ -13,13 +13,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -32,6 +30,7 @@
 #include "router/dispatch/fit.h"
 #include "router/dispatch/placement.h"
 #include "router/dispatch/placement_metrics.h"
+#include "router/dispatch/waiting_choices.h"
 #include "router/fleet/fleet.h"
 #include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
@@ -95,24 +94,12 @@ class Dispatcher {
   void Tick();
 
  private:
-  struct Waiting {
-    std::shared_ptr<const DispatchRequest> request;
-    int choice = 0;
-    std::vector<Incarnation> avoid;
-    bool begun = false;
-    absl::Time came;     // when it began to wait
-    absl::Time expires;  // max_wait, or what is too late for the first token
-    // From then on it goes to a worker whose steps it makes longer than the target of TPOT. Wait says it.
-    absl::Time presses = absl::InfiniteFuture();
-  };
   struct Delivery {
-    Waiting waiting;
+    WaitingChoice waiting;
     absl::StatusOr<Placement> result;
     std::vector<SpeculativeRun> speculative = {};  // that the index has not been told yet
   };
 
-  void Wait(admission::EntryId id, Waiting waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Waiting TakeWaiting(admission::EntryId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Places those that press.
   void PlacePressing(const fleet::View& view, absl::Time now, std::vector<Delivery>* deliveries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -120,12 +107,12 @@ class Dispatcher {
   Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
-  std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
+  std::optional<absl::StatusOr<Placement>> TryPlace(const WaitingChoice& waiting, const fleet::View& view,
                                                     WorkerSpan open, absl::Time now,
                                                     std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Selects among workers that fit, books, and tells the index.
-  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
+  absl::StatusOr<Placement> Place(const WaitingChoice& waiting, const fleet::View& view, WorkerSpan open,
                                   absl::Time now, std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts the prefix that the last Match found among the hot ones.
@@ -145,7 +132,7 @@ class Dispatcher {
   // It takes a request. `in_time`: and its steps meet the target of TPOT with that, or it has nothing to do.
   bool Takes(const fleet::Worker& worker, absl::Time now, bool in_time = true) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Expired(const WaitingChoice& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts the refusal, and words it.
   absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -172,9 +159,7 @@ class Dispatcher {
   DispatchCore core_ ABSL_GUARDED_BY(mutex_);
   admission::AdmissionController admission_ ABSL_GUARDED_BY(mutex_);
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::pair<absl::Time, admission::EntryId>> pressing_
-      ABSL_GUARDED_BY(mutex_);  // of these, and when
+  WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;

@@ -293,6 +293,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
   }
   state.worker->SetSlot(*slot);
+  state.worker->SetHeard(true);
   if (snapshot.has_disk_rate() && index_ != nullptr) {
     // A second slot of the index: blocks on disk are within the same bound of memory, and one walk along a
     // chain tells both. Without a free one they go unseen.
@@ -306,6 +307,12 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
   TakeTemplates(state, snapshot.chat_templates());
   Rebuild();
   return absl::OkStatus();
+}
+
+void Fleet::OnBroken(int endpoint) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = endpoints_.find(endpoint);
+  if (found != endpoints_.end() && found->second.worker != nullptr) found->second.worker->SetHeard(false);
 }
 
 void Fleet::OnDown(int endpoint, const absl::Status& why) {

@@ -92,6 +92,9 @@ class Fleet {
   // again. FAILED_PRECONDITION when the worker is not what the list says; it is left out. NOT_FOUND when the
   // endpoint has gone.
   absl::Status OnEvent(int endpoint, const v1::WatchEvent& event);
+  // The Watch stream broke, and another one is asked for: the worker stays in the view, and takes no requests
+  // until it is heard again.
+  void OnBroken(int endpoint);
   // The Watch stream ended and the worker can't be reached.
   void OnDown(int endpoint, const absl::Status& why);
 

@@ -194,6 +194,7 @@ void Watcher::OnDone(Subscription& worker, const absl::Status& status) {
       }
       if (worker.up && worker.heard && absl::IsUnavailable(status)) {
         worker.broken = status;
+        fleet_.OnBroken(worker.endpoint);
         worker.stream = nullptr;
         AskLater(worker);
         return;

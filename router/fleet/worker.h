@@ -98,6 +98,11 @@ class Worker {
             .token = disk_token_.load(std::memory_order_relaxed)};
   }
 
+  // The connection to it lives, as far as is known. One that broke may be the router's own stall: until the
+  // worker is heard again or is down, requests go elsewhere or wait.
+  bool heard() const { return heard_.load(std::memory_order_relaxed); }
+  void SetHeard(bool heard) { heard_.store(heard, std::memory_order_relaxed); }
+
   // What the worker says about itself. Also half-opens its circuit breaker, if that is open.
   void Report(const v1::Load& load, std::string_view router_id);
 
@@ -164,6 +169,7 @@ class Worker {
   std::atomic<double> disk_base_{0};
   std::atomic<double> disk_token_{0};
   std::atomic<bool> departed_{false};
+  std::atomic<bool> heard_{true};
   std::atomic<int64_t> reported_requests_{0};  // without this router's own
   std::atomic<int64_t> reported_tokens_{0};    // others' contexts
   std::atomic<int64_t> queued_tokens_{0};

@@ -121,6 +121,39 @@ TEST_F(DispatcherTest, AvoidsWorkersThatFailedTheRequest) {
   EXPECT_TRUE(results_[1][2].ok()) << "where all have failed it, one is asked again";
 }
 
+TEST_F(DispatcherTest, ARequestWaitsWhileTheConnectionsToAllWorkersAreBroken) {
+  Up(0);
+  Up(1);
+  fleet_.OnBroken(0);
+  const auto first = dispatcher_.Submit(MakeRequest(1));
+  ASSERT_TRUE(first.ok());
+  ASSERT_EQ(results_[1].size(), 1u);
+  EXPECT_EQ(results_[1][0]->decode->identity().id, "d1") << "the one that is heard";
+  fleet_.OnBroken(1);
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(2)).ok());
+  dispatcher_.Requeue((*first)[0], MakeRequest(1), 0, {Incarnation(2)}, /*begun=*/true);
+  clock_.Advance(absl::Seconds(1));
+  dispatcher_.Tick();
+  EXPECT_EQ(results_[2].size(), 0u);
+  EXPECT_EQ(results_[1].size(), 1u) << "an answer that goes on waits too";
+  Up(0);
+  ASSERT_EQ(results_[1].size(), 2u);
+  EXPECT_EQ(results_[1][1]->decode->identity().id, "d0");
+  ASSERT_EQ(results_[2].size(), 1u);
+  EXPECT_EQ(results_[2][0]->decode->identity().id, "d0");
+}
+
+TEST_F(DispatcherTest, ARequestThatWaitsForBrokenWorkersEndsWhenAllAreDown) {
+  Up(0);
+  fleet_.OnDown(1, absl::UnavailableError("connection refused"));
+  fleet_.OnBroken(0);
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
+  EXPECT_EQ(results_[1].size(), 0u);
+  fleet_.OnDown(0, absl::UnavailableError("it does not answer the watch"));
+  ASSERT_EQ(results_[1].size(), 1u);
+  EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("does not answer the watch"));
+}
+
 TEST_F(DispatcherTest, APromptThatNoWorkerCanHoldIsRefusedAtOnce) {
   Up(0, 10);
   Up(1, 20);
