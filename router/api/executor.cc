@@ -16,6 +16,10 @@ namespace {
 constexpr size_t kMinWork = 1024;
 // Weight of one job of the size of kLargeBytes in the pace.
 constexpr double kPaceWeight = 0.1;
+// The C library keeps what many small pieces leave behind. It gives that back once nothing has come for this
+// long, or after so many bytes of large jobs: after each one, the next would fault its pages in again.
+constexpr absl::Duration kTrimDelay = absl::Milliseconds(100);
+constexpr size_t kTrimBytes = 16 << 20;
 constexpr absl::Duration kMinRetry = absl::Milliseconds(100), kLongestRetry = absl::Seconds(60);
 
 }  // namespace
@@ -88,43 +92,58 @@ Executor::Job Executor::Take() {
   return job;
 }
 
+bool Executor::Await(absl::Duration patience) {
+  const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return MayStart() || (closed_ && waiting_ == 0);
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&needed), patience);
+}
+
 void Executor::Work() {
   while (true) {
     Job job;
-    bool large = false;
+    bool idle = false;
     {
       absl::MutexLock lock(&mutex_);
-      const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return MayStart() || (closed_ && waiting_ == 0);
-      };
-      mutex_.Await(absl::Condition(&needed));
-      if (!MayStart()) return;
-      job = Take();
-      large = job.bytes > kLargeBytes;
-      large_running_ += large ? 1 : 0;
+      idle = !Await(untrimmed_ > 0 ? kTrimDelay : absl::InfiniteDuration());
+      if (!idle) {
+        if (!MayStart()) return;
+        job = Take();
+        large_running_ += job.bytes > kLargeBytes ? 1 : 0;
+      }
     }
-    const size_t bytes = job.bytes;
-    const admission::TenantId tenant = job.tenant;
-    const absl::Time began = options_.clock->Now();
-    const bool wanted = job.wanted();
-    if (!wanted) job.drop();
-    if (!(wanted && job.work()) && options_.dropped) options_.dropped();
-    const double seconds = absl::ToDoubleSeconds(options_.clock->Now() - began);
-    job = {};  // its message is gone before its bytes are
-    // The C library keeps what many small pieces leave behind; after large ones it is worth the milliseconds.
-    if (large) malloc_trim(0);
-    absl::MutexLock lock(&mutex_);
-    for (Held* one : {&held_.at(tenant), &all_}) {
-      --one->jobs;
-      one->bytes -= bytes;
+    if (!idle) Do(std::move(job));
+    bool trim;
+    {
+      absl::MutexLock lock(&mutex_);
+      trim = untrimmed_ >= (idle ? 1 : kTrimBytes);
+      if (trim) untrimmed_ = 0;
     }
-    large_running_ -= large ? 1 : 0;
-    if (wanted) {
-      const double work = static_cast<double>(std::max(bytes, kMinWork));
-      const double weight = kPaceWeight * std::min(1.0, work / static_cast<double>(kLargeBytes));
-      seconds_per_byte_ += weight * (std::max(0.0, seconds) / work - seconds_per_byte_);
-    }
+    if (trim) malloc_trim(0);
   }
+}
+
+void Executor::Do(Job job) {
+  const size_t bytes = job.bytes;
+  const bool large = bytes > kLargeBytes;
+  const admission::TenantId tenant = job.tenant;
+  const absl::Time began = options_.clock->Now();
+  const bool wanted = job.wanted();
+  if (!wanted) job.drop();
+  if (!(wanted && job.work()) && options_.dropped) options_.dropped();
+  const double seconds = absl::ToDoubleSeconds(options_.clock->Now() - began);
+  job = {};  // its message is gone before its bytes are
+  absl::MutexLock lock(&mutex_);
+  for (Held* one : {&held_.at(tenant), &all_}) {
+    --one->jobs;
+    one->bytes -= bytes;
+  }
+  large_running_ -= large ? 1 : 0;
+  untrimmed_ += large ? bytes : 0;
+  if (!wanted) return;
+  const double work = static_cast<double>(std::max(bytes, kMinWork));
+  const double weight = kPaceWeight * std::min(1.0, work / static_cast<double>(kLargeBytes));
+  seconds_per_byte_ += weight * (std::max(0.0, seconds) / work - seconds_per_byte_);
 }
 
 }  // namespace baton::router

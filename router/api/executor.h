@@ -23,6 +23,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "router/admission/tenant_limits.h"
 
@@ -83,6 +84,10 @@ class Executor {
   };
 
   void Work();
+  // Until a job may start or this ends. False: neither within `patience`.
+  bool Await(absl::Duration patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Does it, or drops it, and gives back what it held.
+  void Do(Job job);
   // The line that goes next, of those that this moment allows.
   Turns::const_iterator Next() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayStart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Next() != turns_.end(); }
@@ -97,6 +102,7 @@ class Executor {
   Held all_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   int large_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t untrimmed_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of large jobs since memory was last given back
   double seconds_per_byte_ ABSL_GUARDED_BY(mutex_) = 1e-6;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

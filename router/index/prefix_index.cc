@@ -159,6 +159,17 @@ void PrefixIndex::Leave(WorkerSlot slot) {
   gone = Slot();
 }
 
+template <typename Work>
+void PrefixIndex::Ahead(std::span<const kv::BlockHash> blocks, Work work) const {
+  for (size_t i = 0; i < blocks.size() + kAhead; ++i) {
+    if (i < blocks.size()) {
+      const Key key(blocks[i]);
+      segments_[key.segment].Prefetch(key);
+    }
+    if (i >= kAhead) work(blocks[i - kAhead]);
+  }
+}
+
 void PrefixIndex::InSlices(WorkerSlot slot, std::span<const kv::BlockHash> blocks,
                            const std::function<void(const kv::BlockHash&)>& work) {
   while (!blocks.empty()) {
@@ -166,13 +177,7 @@ void PrefixIndex::InSlices(WorkerSlot slot, std::span<const kv::BlockHash> block
     blocks = blocks.subspan(slice.size());
     absl::MutexLock lock(&mutex_);
     if (!Lives(slot)) return;
-    for (size_t i = 0; i < slice.size() + kAhead; ++i) {
-      if (i < slice.size()) {
-        const Key key(slice[i]);
-        segments_[key.segment].Prefetch(key);
-      }
-      if (i >= kAhead) work(slice[i - kAhead]);
-    }
+    Ahead(slice, work);
     SweepOne();
   }
 }
@@ -199,9 +204,10 @@ void PrefixIndex::Speculate(WorkerSlot slot, std::span<const kv::BlockHash> bloc
     if (!Lives(slot)) return;
     const Speculation::Holder holder{slot, slots_[slot.value()].life};
     std::vector<kv::BlockHash> unconfirmed;
-    for (const kv::BlockHash& block : slice) {
+    unconfirmed.reserve(slice.size());
+    Ahead(slice, [&](const kv::BlockHash& block) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       if (AddPair(slot, block) || speculation_.holds(holder, block)) unconfirmed.push_back(block);
-    }
+    });
     speculation_.Add(holder, std::move(unconfirmed), until);
     Expire(absl::InfinitePast(), SIZE_MAX);  // those beyond the bound
   }
@@ -385,7 +391,8 @@ bool PrefixIndex::Expire(absl::Time now, size_t enough) {
   size_t done = 0;
   while (speculation_.TakeExpired(now, &batch)) {
     if (slots_[batch.holder.slot.value()].life == batch.holder.life) {  // else it left, its pairs with it
-      for (const kv::BlockHash& block : batch.blocks) RemovePair(batch.holder.slot, block);
+      Ahead(batch.blocks, [&](const kv::BlockHash& block)
+                              ABSL_NO_THREAD_SAFETY_ANALYSIS { RemovePair(batch.holder.slot, block); });
     }
     done += batch.blocks.size();
     if (done >= enough) return true;

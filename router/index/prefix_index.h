@@ -106,7 +106,10 @@ class PrefixIndex {
     return slot.value() < slots_.size() && slots_[slot.value()].life != 0;
   }
   int64_t Bytes() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Calls work(i) for each block in slices under the lock, for as long as the slot lives.
+  // Calls work(block) for each, with the lookups of those behind it under way.
+  template <typename Work>
+  void Ahead(std::span<const kv::BlockHash> blocks, Work work) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Calls work(block) for each in slices under the lock, for as long as the slot lives.
   void InSlices(WorkerSlot slot, std::span<const kv::BlockHash> blocks,
                 const std::function<void(const kv::BlockHash&)>& work);
   // False if the pair was there already, or for lack of memory.

@@ -6,6 +6,7 @@ namespace baton::router::index {
 
 void Speculation::Add(const Holder& holder, std::vector<kv::BlockHash> blocks, absl::Time until) {
   if (blocks.empty()) return;
+  for (const kv::BlockHash& block : blocks) until_.prefetch(Pair(holder.life, block));
   for (const kv::BlockHash& block : blocks) {
     absl::Time& expires = until_.try_emplace({holder.life, block}, until).first->second;
     expires = std::max(expires, until);
@@ -26,6 +27,7 @@ bool Speculation::TakeExpired(absl::Time now, Batch* batch) {
   *batch = std::move(first->second);
   batches_.erase(first);
   batched_ -= std::ssize(batch->blocks);
+  for (const kv::BlockHash& block : batch->blocks) until_.prefetch(Pair(batch->holder.life, block));
   std::erase_if(batch->blocks, [&](const kv::BlockHash& block) {
     const auto found = until_.find({batch->holder.life, block});
     if (found == until_.end() || found->second > due) return true;
