@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "common/kv/store/kv_layout.h"
 #include "common/model/config/config.h"
 #include "common/telemetry/load_watch.h"
 
@@ -67,7 +68,9 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> LoadDraftEngine(const std::strin
                                    .cuda = target.cuda};
   if (!target.devices.empty()) options.devices = {target.devices.front()};
   // A draft model's layout is known once it is loaded: its block takes this much of one of the model's.
-  const auto kv_row = [](const model::ModelConfig& of) { return of.layers * of.kv_heads * of.head_dim; };
+  const auto kv_row = [](const model::ModelConfig& of) {
+    return of.layers * of.kv_heads * kv::StoredHeadDim(of.head_dim);
+  };
   const auto share = static_cast<double>(kv_row(*config)) / static_cast<double>(kv_row(model.config()));
   const auto bytes = static_cast<double>(model.store().blocks() * model.store().layout().block_bytes());
   options.kv_bytes = static_cast<int64_t>(bytes * std::min(share, 1.0 / kShareOfKv));

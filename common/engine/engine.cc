@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   int64_t blocks = 0;
   for (Rank& rank : ranks) {
     const kv::KvLayout layout = LayoutOf(options, *rank.decoder, *rank.kernels);
-    BATON_RETURN_IF_ERROR(rank.kernels->CheckLayout(layout));
+    BATON_RETURN_IF_ERROR(rank.kernels->CheckLayout(layout, rank.decoder->config().head_dim));
     BATON_ASSIGN_OR_RETURN(const int64_t fit, BlocksOf(options, layout, rank.kernels->memory()));
     blocks = blocks == 0 ? fit : std::min(blocks, fit);
   }

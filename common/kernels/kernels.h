@@ -103,8 +103,8 @@ struct SequenceRows {
 
 struct AttentionShape {
   int heads = 0;
-  int kv_heads = 0;  // divides heads
-  int head_dim = 0;
+  int kv_heads = 0;    // divides heads
+  int head_dim = 0;    // of Q, K, V and the output; KV is kept with kv::StoredHeadDim of it
   float scale = 0;     // usually 1 / sqrt(head_dim)
   int64_t window = 0;  // attend to the last `window` positions, self included; 0: to all
   // [heads], or empty: a score that joins each softmax of a head, without a key or a value (gpt-oss).
@@ -142,8 +142,11 @@ class Kernels {
   // which are float32. Known once the first weight is packed.
   virtual tensor::DType activation_dtype() const { return tensor::DType::kF32; }
 
-  // Whether RotateAndStore and Attention take KV of this layout. INVALID_ARGUMENT says what they do take.
-  virtual absl::Status CheckLayout(const kv::KvLayout& layout) const { return absl::OkStatus(); }
+  // Whether RotateAndStore and Attention take heads of `head_dim` values whose KV has this layout.
+  // INVALID_ARGUMENT says what they do take.
+  virtual absl::Status CheckLayout(const kv::KvLayout& layout, int head_dim) const {
+    return absl::OkStatus();
+  }
 
   // A step is Begin, Prepare, Run and End. Begin returns how many rows its operations shall have: at least
   // those of `step`; the results of further rows are ignored. Run calls `body`, which issues operations and

@@ -78,17 +78,16 @@ class ReferenceKernels final : public Kernels {
  public:
   std::string_view name() const override { return "reference"; }
   std::string numerics() const override { return "reference/1"; }
-  absl::Status CheckLayout(const kv::KvLayout& layout) const override {
+  absl::Status CheckLayout(const kv::KvLayout& layout, int head_dim) const override {
     for (int l = 0; l < layout.layers; ++l) {
       const kv::KvLayer layer = layout.layer(l);
       for (const DType dtype : {layer.key_dtype, layer.value_dtype}) {
         if (dtype == DType::kF16) {
           return absl::InvalidArgumentError("the reference backend does not keep KV as f16");
         }
-        if (dtype == DType::kI4 && (layer.head_dim % 8 != 0 || layer.head_dim > kv::kMostI4Dim)) {
-          return absl::InvalidArgumentError(
-              fmt::format("KV as i4 takes heads of a multiple of 8 values, up to {}; this model's have {}",
-                          kv::kMostI4Dim, layer.head_dim));
+        if (dtype == DType::kI4 && layer.head_dim > kv::kMostI4Dim) {
+          return absl::InvalidArgumentError(fmt::format(
+              "KV as i4 takes heads of up to {} values; this model's have {}", kv::kMostI4Dim, head_dim));
         }
       }
     }
@@ -182,8 +181,11 @@ class ReferenceKernels final : public Kernels {
         for (int h = 0; h < shape.kv_heads; ++h, k += shape.head_dim, v += shape.head_dim) {
           if (!norm.k.empty()) Normalize(k, norm.k, norm.eps, k);
           Rotate(k, rope, position);
-          kv::StoreKey(at.key_dtype, k, shape.head_dim, token, block + at.key_offset(h));
-          kv::StoreValue(at.value_dtype, v, shape.head_dim, token, block + at.value_offset(h));
+          vector_.assign(static_cast<size_t>(at.head_dim), 0);
+          std::copy_n(k, shape.head_dim, vector_.begin());
+          kv::StoreKey(at.key_dtype, vector_.data(), at.head_dim, token, block + at.key_offset(h));
+          std::copy_n(v, shape.head_dim, vector_.begin());
+          kv::StoreValue(at.value_dtype, vector_.data(), at.head_dim, token, block + at.value_offset(h));
         }
       }
     }
@@ -292,14 +294,14 @@ class ReferenceKernels final : public Kernels {
                   int64_t last, int layer, int kv_head, float sink, const kv::KvStore& store, float* out) {
     const kv::KvLayer& at = store.layer(layer);
     scores_.resize(static_cast<size_t>(last - first + 1));
-    std::vector<float> vector(static_cast<size_t>(shape.head_dim));
+    vector_.resize(static_cast<size_t>(at.head_dim));
     float max = sink;
     for (int64_t t = first; t <= last; ++t) {
       const std::byte* keys =
           store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + at.key_offset(kv_head);
-      kv::LoadKey(at.key_dtype, keys, shape.head_dim, t % kBlockTokens, vector.data());
+      kv::LoadKey(at.key_dtype, keys, at.head_dim, t % kBlockTokens, vector_.data());
       double dot = 0;
-      for (int d = 0; d < shape.head_dim; ++d) dot += double{q[d]} * vector[static_cast<size_t>(d)];
+      for (int d = 0; d < shape.head_dim; ++d) dot += double{q[d]} * vector_[static_cast<size_t>(d)];
       float& score = scores_[static_cast<size_t>(t - first)];
       score = static_cast<float>(dot * shape.scale);
       max = std::max(max, score);
@@ -311,9 +313,9 @@ class ReferenceKernels final : public Kernels {
       total += weight;
       const std::byte* values =
           store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + at.value_offset(kv_head);
-      kv::LoadValue(at.value_dtype, values, shape.head_dim, t % kBlockTokens, vector.data());
+      kv::LoadValue(at.value_dtype, values, at.head_dim, t % kBlockTokens, vector_.data());
       for (int d = 0; d < shape.head_dim; ++d) {
-        weighted_[static_cast<size_t>(d)] += weight * vector[static_cast<size_t>(d)];
+        weighted_[static_cast<size_t>(d)] += weight * vector_[static_cast<size_t>(d)];
       }
     }
     for (int d = 0; d < shape.head_dim; ++d) {
@@ -323,6 +325,7 @@ class ReferenceKernels final : public Kernels {
 
   std::vector<float> scores_;       // of one row and head
   std::vector<double> weighted_;    // [head_dim]
+  std::vector<float> vector_;       // a head as KV keeps it
   const TokenId* asked_ = nullptr;  // the step's tokens, as the caller has them
   std::vector<TokenId> tokens_;     // and as they are
   ReferenceSampler sampler_;

@@ -152,7 +152,7 @@ void Decoder::Impl::CheckLaunch(const ForwardBatch& batch, const kv::KvStore& st
               (in_flight.size() == 1 && std::ssize(in_flight.front().drawn) == in_flight.front().wanted));
   BATON_CHECK(store.layout().layers == config.layers &&
               store.layout().kv_heads == layers.front().attention.shape().kv_heads &&
-              store.layout().head_dim == config.head_dim);
+              store.layout().head_dim == kv::StoredHeadDim(config.head_dim));
 }
 
 Decoder::Impl::Activations Decoder::Impl::Take(int64_t rows, int64_t kept, int64_t wanted,
@@ -366,9 +366,13 @@ void Decoder::Observe(ExpertObserver* observer) { impl_->observer = observer; }
 bool Decoder::exact_sums() const { return impl_->weights.exact_sums(); }
 
 kv::KvLayout Decoder::LayoutFor(tensor::DType keys, tensor::DType values) const {
-  return {.layers = impl_->config.layers,
-          .kv_heads = impl_->config.kv_heads / impl_->rank.shard.ranks,
-          .head_dim = impl_->config.head_dim,
+  return KvLayoutOf(impl_->config, impl_->rank.shard.ranks, keys, values);
+}
+
+kv::KvLayout KvLayoutOf(const ModelConfig& config, int ranks, tensor::DType keys, tensor::DType values) {
+  return {.layers = config.layers,
+          .kv_heads = config.kv_heads / ranks,
+          .head_dim = kv::StoredHeadDim(config.head_dim),
           .key_dtype = keys,
           .value_dtype = values};
 }

@@ -1,14 +1,26 @@
 #include "common/model/summary.h"
 
 #include "common/base/status.h"
+#include "common/kernels/kernels.h"
 #include "common/kv/store/kv_layout.h"
 #include "common/model/checkpoint.h"
+#include "common/model/decoder.h"
 #include "common/model/lattice.h"
 #include "common/model/rope.h"
 #include "common/model/stored_matrix.h"
 #include "common/model/weights.h"
 
 namespace baton::model {
+namespace {
+
+// Whether the backend that runs unless told otherwise has attention for these heads.
+absl::Status CheckHeads(const ModelConfig& config) {
+  BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeKernels("cpu", /*threads=*/1));
+  return kernels->CheckLayout(KvLayoutOf(config, /*ranks=*/1, tensor::DType::kF32, tensor::DType::kF32),
+                              config.head_dim);
+}
+
+}  // namespace
 
 int64_t ModelSummary::WeightBytes(WeightPrecision precision) const {
   const int64_t rest = (parameters - matrix_values - router_values) * int64_t{sizeof(float)} + router_bytes;
@@ -75,11 +87,7 @@ int64_t ModelSummary::BytesPerToken(WeightPrecision precision) const {
 }
 
 int64_t ModelSummary::KvBytesPerToken(tensor::DType keys, tensor::DType values) const {
-  const kv::KvLayout layout = {.layers = config.layers,
-                               .kv_heads = config.kv_heads,
-                               .head_dim = config.head_dim,
-                               .key_dtype = keys,
-                               .value_dtype = values};
+  const kv::KvLayout layout = KvLayoutOf(config, /*ranks=*/1, keys, values);
   return (layout.block_bytes() + kBlockTokens - 1) / kBlockTokens;
 }
 
@@ -99,7 +107,8 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   summary.rope_bytes = summary.config.context * (summary.config.rotary_dim / 2) * int64_t{2 * sizeof(float)};
   BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(folder));
   summary.quantization = stored.Describe();
-  summary.loads = CheckWeights(folder, checkpoint, summary.config, stored);
+  summary.loads = CheckHeads(summary.config);
+  summary.loads.Update(CheckWeights(folder, checkpoint, summary.config, stored));
   summary.loads.Update(RopeAngles::CheckSize(summary.config));
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     summary.values_by_type[tensor->TypeName()] += tensor->values();

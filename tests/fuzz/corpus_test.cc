@@ -31,6 +31,7 @@
 #include "tests/fuzz/kserve_bytes.h"
 #include "tests/fuzz/log_nothing.h"
 #include "tests/fuzz/model_bytes.h"
+#include "tests/fuzz/model_shapes.h"
 #include "tests/fuzz/operator_files.h"
 #include "tests/fuzz/output_bytes.h"
 #include "tests/fuzz/prefill_scheduler_operations.h"
@@ -89,6 +90,7 @@ const std::vector<Target>& Targets() {
       {"http2", Run<gateway::http::FuzzHttp2>, 1000, 1000},
       {"intake", Run<transfer::RunIntakeOperations>, 100, 1000},
       {"kserve", Run<router::FuzzForeignRequest>, 5000, 1000},
+      {"model_shapes", Run<fuzz::RunModelShapes>, 150, 100},
       {"operator_files", Run<router::RunOperatorFiles>, 300, 4000},
       {"output", Run<output::FuzzOutput>, 1000, 1000},
       {"prefill_scheduler", Run<fuzz::RunPrefillSchedulerOperations>, 40, 600},

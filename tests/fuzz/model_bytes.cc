@@ -51,7 +51,7 @@ absl::StatusOr<bool> FuzzConfig(std::span<const uint8_t> bytes) {
     return Unsound("layers");
   if (config->heads % config->kv_heads != 0) return Unsound("heads");
   if (config->head_dim < 2 || config->head_dim % 2 != 0) return Unsound("head_dim");
-  if (config->parameters() <= 0 || config->KvBytesPerToken(4) <= 0) return Unsound("sizes");
+  if (config->parameters() <= 0) return Unsound("sizes");
   if (config->Canonical().empty() || config->Describe().empty()) return Unsound("text");
   for (TokenId id : config->eos) {
     if (id.value() < 0 || id.value() >= config->vocabulary) return Unsound("eos");

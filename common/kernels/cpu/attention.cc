@@ -308,7 +308,7 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
   Pass pass;
   WithCodec(kv.key_dtype, [&](auto codec) { pass.score = &Score<decltype(codec)>; });
   WithCodec(kv.value_dtype, [&](auto codec) { pass.mix = &Mix<decltype(codec)>; });
-  const int head_dim = queries.head_dim;
+  const int head_dim = queries.stored_dim;
   pass.head_dim = head_dim;
   pass.integers = &integers;
   pass.q_stride = integers.rows->row_bytes(head_dim);
@@ -319,11 +319,10 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
   for (int i = 0; i < queries.count; ++i) {
     const int64_t vector = queries.first + i;
     const float* q =
-        queries.q + vector / queries.group * queries.q_stride + vector % queries.group * head_dim;
-    for (int d = 0; d < head_dim; ++d) {
-      pass.q[i * head_dim + d] = q[d] * scale;
-      pass.out[i * head_dim + d] = 0;
-    }
+        queries.q + vector / queries.group * queries.q_stride + vector % queries.group * queries.head_dim;
+    for (int d = 0; d < queries.head_dim; ++d) pass.q[i * head_dim + d] = q[d] * scale;
+    for (int d = queries.head_dim; d < head_dim; ++d) pass.q[i * head_dim + d] = 0;
+    for (int d = 0; d < head_dim; ++d) pass.out[i * head_dim + d] = 0;
     for (int lane = 0; lane < kSumLanes; ++lane) pass.sum[i * kSumLanes + lane] = 0;
     pass.max[i] = -std::numeric_limits<float>::infinity();
     if (queries.sinks != nullptr) {
@@ -376,12 +375,14 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
     if (kv.value_dtype == tensor::DType::kI4) kv::Rotate(pass.out + i * head_dim, head_dim);
     const int64_t vector = queries.first + i;
     float* out =
-        queries.out + vector / queries.group * queries.out_stride + vector % queries.group * head_dim;
+        queries.out + vector / queries.group * queries.out_stride + vector % queries.group * queries.head_dim;
     const float* from = pass.out + i * head_dim;
     if (Interleaved(kv.value_dtype, head_dim)) {
-      for (int d = 0; d < head_dim; ++d) out[ColumnIn(d)] = from[d] / sum;
+      for (int d = 0; d < head_dim; ++d) {
+        if (ColumnIn(d) < queries.head_dim) out[ColumnIn(d)] = from[d] / sum;
+      }
     } else {
-      for (int d = 0; d < head_dim; ++d) out[d] = from[d] / sum;
+      for (int d = 0; d < queries.head_dim; ++d) out[d] = from[d] / sum;
     }
   }
 }

@@ -29,8 +29,8 @@ inline constexpr int kQueryTile = 48;
 struct PagedHead {
   const std::byte* pool;
   int64_t block_bytes;
-  int64_t key_offset;    // within a block: [head_dim][kBlockTokens]
-  int64_t value_offset;  // within a block: [kBlockTokens][head_dim]
+  int64_t key_offset;    // within a block: [stored_dim][kBlockTokens]
+  int64_t value_offset;  // within a block: [kBlockTokens][stored_dim]
   tensor::DType key_dtype;
   tensor::DType value_dtype;
   const BlockId* blocks;
@@ -48,7 +48,8 @@ struct QueryTile {
   int group;
   int64_t first;  // vectors [first, first + count)
   int count;      // 1..kQueryTile
-  int head_dim;   // a multiple of 8, up to kMaxHeadDim
+  int head_dim;
+  int stored_dim;  // kv::StoredHeadDim of it, up to kMaxHeadDim: what is behind head_dim is zero
   float scale;
   int64_t window;  // 0: none
   // [group], or null: a score of each head that joins its softmax, without a key or a value.

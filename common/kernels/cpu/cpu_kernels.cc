@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -64,7 +65,13 @@ class CpuKernels final : public Kernels {
     formats_.insert(&packed->format());
     return packed;
   }
-  absl::Status CheckLayout(const kv::KvLayout& layout) const override {
+  absl::Status CheckLayout(const kv::KvLayout& layout, int head_dim) const override {
+    if (layout.head_dim > cpu::kMaxHeadDim) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the cpu backend has attention kernels for heads of up to {} values; this model's have {}: "
+          "--backend reference runs it, slowly",
+          cpu::kMaxHeadDim, head_dim));
+    }
     for (int l = 0; l < layout.layers; ++l) {
       const kv::KvLayer layer = layout.layer(l);
       for (const DType dtype : {layer.key_dtype, layer.value_dtype}) {
@@ -256,11 +263,10 @@ void CheckSequence(const SequenceRows& sequence, int64_t rows) {
 
 void CheckStore(const AttentionShape& shape, int layer, const kv::KvStore& store) {
   BATON_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0) << " heads";
-  BATON_CHECK(shape.head_dim % 8 == 0 && shape.head_dim <= cpu::kMaxHeadDim)
-      << " head_dim " << shape.head_dim;
   BATON_CHECK(layer >= 0 && layer < store.layout().layers) << " layer " << layer;
   BATON_CHECK_EQ(store.layout().kv_heads, shape.kv_heads);
-  BATON_CHECK_EQ(store.layout().head_dim, shape.head_dim);
+  BATON_CHECK_EQ(store.layout().head_dim, kv::StoredHeadDim(shape.head_dim));
+  BATON_CHECK(store.layout().head_dim <= cpu::kMaxHeadDim) << " head_dim " << shape.head_dim;
   BATON_CHECK(cpu::AttentionTakes(store.layer(layer).key_dtype) &&
               cpu::AttentionTakes(store.layer(layer).value_dtype))
       << " KV is f32, bf16, i8 or i4";
@@ -289,9 +295,17 @@ void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const Q
     }
   }
   const int64_t dim = shape.head_dim;
+  const int stored = store.layout().head_dim;
   For(static_cast<int64_t>(tasks.size()), qkv.rows * qkv.cols * 2, [&](int64_t i) {
     const Task& task = tasks[i];
     std::byte* block = store.block(task.block);
+    std::array<float, cpu::kMaxHeadDim> padded;
+    std::fill_n(padded.begin() + dim, stored - dim, 0.0f);
+    const auto as_stored = [&](const float* head) {
+      if (stored == dim) return head;
+      std::copy_n(head, dim, padded.begin());
+      return static_cast<const float*>(padded.data());
+    };
     for (int64_t r = 0; r < task.rows; ++r) {
       float* q = qkv.row(task.row + r);
       float* k = q + shape.heads * dim;
@@ -306,9 +320,9 @@ void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const Q
       for (int h = 0; h < shape.heads; ++h) turn(q + h * dim, norm.q);
       for (int h = 0; h < shape.kv_heads; ++h) {
         turn(k + h * dim, norm.k);
-        kv::StoreKey(at.key_dtype, k + h * dim, shape.head_dim, position % kBlockTokens,
+        kv::StoreKey(at.key_dtype, as_stored(k + h * dim), stored, position % kBlockTokens,
                      block + at.key_offset(h));
-        kv::StoreValue(at.value_dtype, v + h * dim, shape.head_dim, position % kBlockTokens,
+        kv::StoreValue(at.value_dtype, as_stored(v + h * dim), stored, position % kBlockTokens,
                        block + at.value_offset(h));
       }
     }
@@ -354,6 +368,7 @@ void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<cons
              .first = task.first,
              .count = static_cast<int>(std::min<int64_t>(cpu::kQueryTile, left)),
              .head_dim = shape.head_dim,
+             .stored_dim = store.layout().head_dim,
              .scale = shape.scale,
              .window = shape.window,
              .sinks = shape.sinks.empty() ? nullptr : shape.sinks.data() + task.head * group},

@@ -96,17 +96,17 @@ CudaKernels::~CudaKernels() {
   (void)cudaStreamSynchronize(stream_.get());
 }
 
-absl::Status CudaKernels::CheckLayout(const kv::KvLayout& layout) const {
+absl::Status CudaKernels::CheckLayout(const kv::KvLayout& layout, int head_dim) const {
   for (int l = 0; l < layout.layers; ++l) {
     const kv::KvLayer layer = layout.layer(l);
     if (layer.key_dtype == tensor::DType::kI4 || layer.value_dtype == tensor::DType::kI4) {
       return absl::InvalidArgumentError("the cuda backend does not keep KV as i4");
     }
   }
-  if (AttentionSupports(layout.head_dim)) return absl::OkStatus();
+  if (AttentionSupports(head_dim)) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
       "the cuda backend has attention kernels for heads of 64 and 128 values; this model's have {}",
-      layout.head_dim));
+      head_dim));
 }
 
 int64_t CudaKernels::Begin(const StepRows& step) {

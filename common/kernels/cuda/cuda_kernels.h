@@ -39,7 +39,7 @@ class CudaKernels final : public Kernels {
   bool exact() const override { return false; }
   device::Memory& memory() override { return *memory_; }
   tensor::DType activation_dtype() const override { return dtype_.value_or(tensor::DType::kBF16); }
-  absl::Status CheckLayout(const kv::KvLayout& layout) const override;
+  absl::Status CheckLayout(const kv::KvLayout& layout, int head_dim) const override;
 
   int64_t Begin(const StepRows& step) override;
   void Prepare(std::span<const Matrix> activations, absl::FunctionRef<void()> body) override;

@@ -14,6 +14,8 @@
 //   keys   := [head_dim / 8][kBlockTokens][4], byte j: dimension j of the 8 in its low half, j + 4 in the
 //   high values := [kBlockTokens / 4][head_dim / 2][4 tokens], byte j: dimension j, and j + head_dim / 2
 //
+// A head is kept with StoredHeadDim of its values: zeros follow it up to a multiple of 8.
+//
 // A layer of a block is contiguous, so that it can leave while the next layer is computed. Layers may
 // differ in precision, and so in size. Plain data, any thread.
 #pragma once
@@ -26,10 +28,13 @@
 
 namespace baton::kv {
 
+// Values that KV has for a head of `head_dim`: a multiple of 8, which is what vectors and packed codes need.
+constexpr int StoredHeadDim(int head_dim) { return (head_dim + 7) / 8 * 8; }
+
 // Where one layer's KV lies in a block, and at which precision. Offsets and sizes are in bytes.
 struct KvLayer {
   int kv_heads = 0;
-  int head_dim = 0;
+  int head_dim = 0;  // stored
   tensor::DType key_dtype = tensor::DType::kF32;
   tensor::DType value_dtype = tensor::DType::kF32;
   int64_t offset = 0;  // within a block
@@ -62,7 +67,7 @@ struct KvException {
 struct KvLayout {
   int layers = 0;
   int kv_heads = 0;
-  int head_dim = 0;
+  int head_dim = 0;  // stored
   tensor::DType key_dtype = tensor::DType::kF32;
   tensor::DType value_dtype = tensor::DType::kF32;
   std::vector<KvException> exceptions = {};  // by layer, ascending

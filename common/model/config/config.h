@@ -106,10 +106,6 @@ struct ModelConfig {
   }
   // For people: "LlamaForCausalLM, 6 layers, hidden 192, 6 heads, 2 KV heads, vocabulary 4096, context 2048".
   std::string Describe() const;
-  // 2 x layers x kv_heads x head_dim x bytes.
-  int64_t KvBytesPerToken(int bytes_per_value) const {
-    return int64_t{2} * layers * kv_heads * head_dim * bytes_per_value;
-  }
 };
 
 // Defaults for generation, from generation_config.json (optional in a folder) or the metadata of a GGUF file.

@@ -214,12 +214,29 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
   for (const char* backend : {"reference", "cpu"}) {
-    for (const char* model :
-         {"llama-mha",    "llama-gqa-tied", "llama3-rope",   "llama-linear",   "llama-dynamic",
-          "llama-yarn",   "llama-bias",     "llama-sharded", "mistral-window", "mistral-null-window",
-          "qwen2",        "qwen2-window",   "qwen3",         "qwen3-window",   "qwen3-moe",
-          "qwen2-moe",    "mixtral",        "olmoe",         "glm4-moe",       "gpt-oss",
-          "gpt-oss-mxfp4"}) {
+    for (const char* model : {"llama-mha",
+                              "llama-gqa-tied",
+                              "llama3-rope",
+                              "llama-linear",
+                              "llama-dynamic",
+                              "llama-yarn",
+                              "llama-bias",
+                              "llama-sharded",
+                              "mistral-window",
+                              "mistral-null-window",
+                              "qwen2",
+                              "qwen2-window",
+                              "qwen3",
+                              "qwen3-window",
+                              "qwen3-moe",
+                              "qwen2-moe",
+                              "mixtral",
+                              "olmoe",
+                              "glm4-moe",
+                              "gpt-oss",
+                              "gpt-oss-mxfp4",
+                              "llama-heads-of-20",
+                              "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});
     }
   }

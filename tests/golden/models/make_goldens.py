@@ -59,6 +59,9 @@ CASES = {
         "yarn", factor=4.0, original_max_position_embeddings=64)), 75, torch.bfloat16, {"v4": True}),
     "llama-bias": (LlamaConfig(**SHAPE, head_dim=32, attention_bias=True, mlp_bias=True), 49, torch.bfloat16, {}),
     "llama-sharded": (LlamaConfig(**SHAPE), 52, torch.bfloat16, {"shard": "60KB"}),
+    # Heads that are no multiple of 8 values, as open_llama_3b's of 100.
+    "llama-heads-of-20": (LlamaConfig(**{**SHAPE, "hidden_size": 80}), 50, torch.bfloat16, {"v4": True}),
+    "qwen3-heads-of-10": (Qwen3Config(**SHAPE, head_dim=10, tie_word_embeddings=True), 45, torch.bfloat16, {}),
     "mistral-window": (MistralConfig(**SHAPE, sliding_window=24), 64, torch.bfloat16, {"v4": True}),
     "mistral-null-window": (MistralConfig(**SHAPE, head_dim=32, sliding_window=None), 55, torch.bfloat16, {}),
     "qwen2": (Qwen2Config(**SHAPE, tie_word_embeddings=True, rope_parameters=rope("default", 1e6)), 57,

@@ -110,7 +110,7 @@ std::vector<LayerShape> Shapes() {
       shapes.push_back(
           {{.heads = 3, .kv_heads = 3, .head_dim = 64, .scale = 0.125f, .window = 0}, key, value, false});
       shapes.push_back(
-          {{.heads = 10, .kv_heads = 1, .head_dim = 40, .scale = 0.15f, .window = 37}, key, value, false});
+          {{.heads = 10, .kv_heads = 1, .head_dim = 50, .scale = 0.15f, .window = 37}, key, value, false});
     }
   }
   // Integers; and with floats beside them.
@@ -122,7 +122,7 @@ std::vector<LayerShape> Shapes() {
     shapes.push_back(
         {{.heads = 4, .kv_heads = 2, .head_dim = 24, .scale = 0.2f, .window = 0}, key, value, true});
     shapes.push_back(
-        {{.heads = 10, .kv_heads = 1, .head_dim = 72, .scale = 0.12f, .window = 37}, key, value, false});
+        {{.heads = 10, .kv_heads = 1, .head_dim = 100, .scale = 0.12f, .window = 37}, key, value, false});
     shapes.push_back(
         {{.heads = 3, .kv_heads = 1, .head_dim = 128, .scale = 0.1f, .window = 0}, key, value, false});
   }

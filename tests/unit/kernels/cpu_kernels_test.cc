@@ -231,7 +231,9 @@ TEST_P(CpuKernelsTest, RotateStoreAndAttention) {
   const Case cases[] = {{1, 1, 16, 0, false},       {4, 2, 24, 0, true},        {6, 6, 40, 0, false},
                         {8, 1, 48, 7, false},       {4, 4, 64, 70, true},       {2, 1, 72, 1, false},
                         {3, 1, 128, 0, false},      {2, 2, 256, 33, false},     {56, 1, 8, 0, false},
-                        {8, 2, 64, 0, false, true}, {9, 3, 24, 20, true, true}, {2, 1, 128, 0, false, true}};
+                        {8, 2, 64, 0, false, true}, {9, 3, 24, 20, true, true}, {2, 1, 128, 0, false, true},
+                        {2, 1, 2, 0, false},        {4, 2, 10, 7, true},        {3, 3, 20, 0, false, true},
+                        {4, 2, 100, 0, true},       {2, 1, 126, 20, false},     {2, 2, 250, 0, true}};
   for (const Case& c : cases) {
     for (auto [key, value] : {std::pair{DType::kF32, DType::kF32},
                               {DType::kBF16, DType::kBF16},
@@ -342,7 +344,7 @@ TEST_P(CpuKernelsTest, LayersMayDifferInPrecision) {
   kv::KvLayout mixed = {.layers = 3, .kv_heads = 2, .head_dim = 24};
   mixed.exceptions = {{.layer = 1, .key_dtype = DType::kBF16, .value_dtype = DType::kI4},
                       {.layer = 2, .key_dtype = DType::kI8, .value_dtype = DType::kBF16}};
-  ASSERT_TRUE(cpu_->CheckLayout(mixed).ok());
+  ASSERT_TRUE(cpu_->CheckLayout(mixed, mixed.head_dim).ok());
   for (Kernels* kernels : {cpu_.get(), reference_.get()}) {
     kv::KvStore store = *kv::KvStore::Create(mixed, 2);
     for (int layer = 0; layer < 3; ++layer) run(*kernels, store, layer);
@@ -358,7 +360,7 @@ TEST_P(CpuKernelsTest, LayersMayDifferInPrecision) {
     }
   }
   mixed.exceptions[0].key_dtype = DType::kF8;
-  EXPECT_EQ(cpu_->CheckLayout(mixed).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(cpu_->CheckLayout(mixed, mixed.head_dim).code(), absl::StatusCode::kInvalidArgument);
 }
 
 // A broken row stays broken, and breaks no other.

@@ -9,7 +9,7 @@ std::vector<Served> Serve(Kernels& kernels, const Workload& work, const Schedule
   const AttentionShape& shape = work.shape.attention;
   const kv::KvLayout layout = {.layers = kLayers,
                                .kv_heads = shape.kv_heads,
-                               .head_dim = shape.head_dim,
+                               .head_dim = kv::StoredHeadDim(shape.head_dim),
                                .key_dtype = work.shape.key_dtype,
                                .value_dtype = work.shape.value_dtype};
   constexpr int64_t kSpare = 5;

@@ -288,8 +288,8 @@ TEST(ModelConfigTest, CanonicalTextTellsComputationsApart) {
   }
 }
 
-TEST(ModelConfigTest, CountsParametersAndKvBytes) {
-  // Llama 3.1 8B: 8,030,261,248 parameters; 128 KiB of bf16 KV per token.
+TEST(ModelConfigTest, CountsParameters) {
+  // Llama 3.1 8B: 8,030,261,248 parameters.
   json config = Llama();
   config.update(json{{"vocab_size", 128256},
                      {"hidden_size", 4096},
@@ -298,7 +298,6 @@ TEST(ModelConfigTest, CountsParametersAndKvBytes) {
                      {"num_attention_heads", 32},
                      {"num_key_value_heads", 8}});
   EXPECT_EQ(Read(config).parameters(), 8030261248);
-  EXPECT_EQ(Read(config).KvBytesPerToken(2), 131072);
   // Qwen2.5 0.5B: 494,032,768.
   config = Family("Qwen2ForCausalLM");
   config.update(json{{"vocab_size", 151936},

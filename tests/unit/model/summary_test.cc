@@ -1,5 +1,6 @@
 #include "common/model/summary.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/model/decoder.h"
@@ -44,6 +45,18 @@ TEST(ModelSummaryTest, CountsWeightBytesOfEachPrecision) {
       before = bytes;
     }
   }
+}
+
+TEST(ModelSummaryTest, LoadsIfTheCpuBackendHasAttentionForItsHeads) {
+  const ModelFolder odd("llama-heads-of-20"), wide("llama-mha");
+  const auto loads = ModelSummary::Load(odd.path());
+  ASSERT_TRUE(loads.ok() && loads->loads.ok()) << loads.status();
+  EXPECT_EQ(loads->KvBytesPerToken(tensor::DType::kF32, tensor::DType::kF32), 2 * 2 * 2 * 24 * 4);
+  wide.EditConfig([](nlohmann::json& config) { config["head_dim"] = 258; });
+  const auto refused = ModelSummary::Load(wide.path());
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  EXPECT_THAT(std::string(refused->loads.message()),
+              testing::HasSubstr("heads of up to 256 values; this model's have 258"));
 }
 
 TEST(ModelSummaryTest, CountsWhatATokenUsesOfExperts) {

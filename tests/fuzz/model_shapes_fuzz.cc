@@ -1,0 +1,11 @@
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/check.h"
+#include "tests/fuzz/model_shapes.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto done = baton::fuzz::RunModelShapes({data, size});
+  BATON_CHECK(done.ok()) << done.status();
+  return 0;
+}
