@@ -130,8 +130,8 @@ absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vect
     });
     const std::string_view other = served.back().config != first->config ? "configuration"
                                    : served.back().tokenizer_digest != first->tokenizer_digest ? "tokenizer"
-                                   : served.back().ends_digest != first->ends_digest ? "eos_token_id"
-                                                                                     : "";
+                                   : served.back().ends_digest != first->ends_digest           ? "set of ends"
+                                                                                               : "";
     if (other.empty()) continue;
     return absl::InvalidArgumentError(
         fmt::format("\"{}\" and \"{}\" are different models (another {}), and the workers of one fleet serve "

@@ -100,6 +100,13 @@ std::string DescribeExperts(const model::ModelConfig& c) {
   return text;
 }
 
+std::string DescribeEnds(const model::ModelConfig& c) {
+  std::string ids;
+  for (const TokenId id : c.eos) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id.value());
+  if (ids.empty()) return "no token ends an answer: requests have to say where";
+  return fmt::format("answers end at {} {}", c.eos.size() == 1 ? "token" : "tokens", ids);
+}
+
 std::string DescribeContext(const model::ModelConfig& c) {
   std::string text = fmt::format("{} tokens, rope theta {:g}", ShowCount(c.context), c.rope_theta);
   if (c.rope_scaling.type != model::RopeScaling::Type::kNone) {
@@ -125,6 +132,7 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   out += Row(terminal, "vocabulary",
              fmt::format("{} tokens, {} embeddings", ShowCount(c.vocabulary),
                          c.tied_embeddings ? "tied" : "separate"));
+  out += Row(terminal, "ends", DescribeEnds(c));
   out += Row(terminal, "context", DescribeContext(c));
   out += Row(terminal, "parameters",
              fmt::format("{} ({})", ShowMagnitude(static_cast<double>(summary.parameters)),
@@ -204,6 +212,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary, co
                {"kv_heads", c.kv_heads},
                {"head_dim", c.head_dim},
                {"vocabulary", c.vocabulary},
+               {"ends", Json::array()},
                {"context", c.context},
                {"rope_theta", c.rope_theta},
                {"rope_scaling", ScalingName(c.rope_scaling.type)},
@@ -216,6 +225,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary, co
                {"weight_bytes", summary.weight_bytes},
                {"weights", Json::array()},
                {"kv", Json::array()}};
+  for (const TokenId id : c.eos) json["ends"].push_back(id.value());
   for (const auto& [precision, value] : model::WeightPrecisions()) {
     json["weights"].push_back({{"precision", precision},
                                {"bytes", summary.WeightBytes(value)},

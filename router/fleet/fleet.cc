@@ -188,8 +188,8 @@ std::optional<Fleet::Difference> Fleet::Compare(const Endpoint& listed, const v1
     return Difference{
         .field = "ends",
         .why = fmt::format("{} worker {} ends answers at other tokens (ends {}) than the router's model "
-                           "folder says (ends {}): start both with the same model folder, and compare "
-                           "eos_token_id in config.json",
+                           "folder says (ends {}): start both with the same model folder, and compare what "
+                           "'baton model inspect' says of its ends",
                            Name(listed.role), listed.address, ShortDigest(info.ends_digest()),
                            ShortDigest(options_.ends_digest))};
   }

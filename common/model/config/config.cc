@@ -8,6 +8,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/config/bounds.h"
+#include "common/model/config/end_tokens.h"
 #include "common/model/config/gguf_config.h"
 #include "common/model/config/json_fields.h"
 #include "common/model/config/mixture.h"
@@ -373,10 +374,13 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& folder) {
   const std::string path = std::filesystem::path(folder) / kConfigFile;
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
   absl::StatusOr<ModelConfig> config = FromJson(text);
-  if (config.ok()) return config;
-  // FromJson knows the file's name, not its folder.
-  return absl::Status(config.status().code(),
-                      fmt::format("{}/{}", folder, std::string(config.status().message())));
+  if (!config.ok()) {
+    // FromJson knows the file's name, not its folder.
+    return absl::Status(config.status().code(),
+                        fmt::format("{}/{}", folder, std::string(config.status().message())));
+  }
+  BATON_ASSIGN_OR_RETURN(config->eos, EndTokens(folder, config->eos, config->vocabulary));
+  return config;
 }
 
 std::string ModelConfig::Canonical() const {

@@ -85,11 +85,13 @@ struct ModelConfig {
   int extra_layers = 0;             // stored behind the layers, of no use here: multi-token prediction
   // Per layer: attend to the last `window` positions, 0 for all.
   std::vector<int64_t> windows;
+  // Tokens that end an answer: of a folder or a GGUF file the union of all that it says (end_tokens.h). Not
+  // part of Canonical(): router and workers compare EndsDigest.
   std::vector<TokenId> eos;
   std::string weights_dtype;  // torch_dtype / dtype, for people
 
-  // Reads config.json from a model folder, or the metadata of a GGUF file. Errors name the file and the
-  // field.
+  // Reads config.json from a model folder and the files that name tokens to end at, or the metadata of a GGUF
+  // file. Errors name the file and the field.
   static absl::StatusOr<ModelConfig> Load(const std::string& folder);
   static absl::StatusOr<ModelConfig> FromJson(const std::string& json);
 
@@ -109,14 +111,12 @@ struct ModelConfig {
 };
 
 // Defaults for generation, from generation_config.json (optional in a folder) or the metadata of a GGUF file.
-// `eos` falls back to the config's.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k, max_new_tokens;
   bool do_sample = true;  // false: temperature 0 unless the request says otherwise
-  std::vector<TokenId> eos;
 
-  static absl::StatusOr<GenerationDefaults> Load(const std::string& folder, const ModelConfig& config);
+  static absl::StatusOr<GenerationDefaults> Load(const std::string& folder);
 };
 
 }  // namespace baton::model

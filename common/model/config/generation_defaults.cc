@@ -23,10 +23,8 @@ std::optional<int> OptionalInteger(JsonFields& fields, std::string_view name, in
 
 }  // namespace
 
-absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& folder,
-                                                            const ModelConfig& config) {
+absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& folder) {
   GenerationDefaults defaults;
-  defaults.eos = config.eos;
   const bool gguf = gguf::IsGguf(folder);
   const std::string path = gguf ? folder : std::string(std::filesystem::path(folder) / kFile);
   Json json;
@@ -47,9 +45,6 @@ absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& f
   defaults.top_k = OptionalInteger(fields, "top_k", 0);
   defaults.max_new_tokens = OptionalInteger(fields, "max_new_tokens", 1);
   defaults.do_sample = fields.Flag("do_sample", true);
-  const std::vector<int64_t> eos = fields.Integers("eos_token_id", 0, config.vocabulary - 1);
-  if (!eos.empty()) defaults.eos.clear();
-  for (int64_t id : eos) defaults.eos.emplace_back(static_cast<int32_t>(id));
   BATON_RETURN_IF_ERROR(fields.status());
   return defaults;
 }

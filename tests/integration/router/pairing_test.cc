@@ -99,6 +99,28 @@ class PairingTest : public ::testing::Test {
     return rpc::FromGrpc(reader->Finish());
   }
 
+  // How a greedy chat ended.
+  static v1::Finished FinishedChat(const Router& router) {
+    const auto stub =
+        v1::Inference::NewStub(grpc::CreateChannel(router.address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
+    v1::ChatRequest request;
+    v1::Message* const message = request.mutable_conversation()->add_messages();
+    message->set_role("user");
+    message->set_content("Hello there");
+    request.mutable_sampling()->set_temperature(0);
+    request.mutable_stop()->set_max_tokens(200);
+    const auto reader = stub->Chat(&context, request);
+    v1::Finished finished;
+    for (v1::GenerateResponse response; reader->Read(&response);) {
+      if (response.has_finished()) finished = response.finished();
+    }
+    const grpc::Status status = reader->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return finished;
+  }
+
   // The worker describes itself so.
   static v1::WorkerInfo InfoOf(const std::string& address) {
     const auto stub = v1::Worker::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
@@ -165,6 +187,64 @@ TEST_F(PairingTest, ARouterWithOtherEndsIsTurnedAwayByName) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("decode worker " + decode_->address() + " ends answers at other tokens"));
+}
+
+// The turn's end of the shipped model, which config.json may leave to other files.
+class EndsTest : public PairingTest {
+ protected:
+  static constexpr int kPad = 0, kTurnEnd = 2;
+
+  // A copy of which each file names its end; kPad is one that the model never gives.
+  std::string CopyWithEnds(int of_config, const PairingJson& of_generation, const char* of_tokenizer) {
+    const std::string copy = Copy();
+    const auto set = [&](const char* file, const char* name, const PairingJson& value) {
+      PairingJson json = PairingJson::parse(std::ifstream(copy + "/" + file));
+      json[name] = value;
+      std::ofstream(copy + "/" + file) << json;
+    };
+    set("config.json", "eos_token_id", of_config);
+    set("generation_config.json", "eos_token_id", of_generation);
+    set("tokenizer_config.json", "eos_token", of_tokenizer);
+    return copy;
+  }
+  v1::Finished AnswerOf(const std::string& folder) {
+    StartDecode(folder);
+    return FinishedChat(*StartRouter(folder));
+  }
+};
+
+TEST_F(EndsTest, AnAnswerEndsWhereAnyOfTheFilesSays) {
+  const v1::Finished by_config = AnswerOf(CopyWithEnds(kTurnEnd, kPad, "<|pad|>"));
+  EXPECT_EQ(by_config.reason(), v1::FINISH_REASON_STOP_TOKEN);
+  EXPECT_EQ(by_config.stop_token_id(), kTurnEnd);
+  const auto expect_same = [&](const std::string& folder) {
+    const v1::Finished finished = AnswerOf(folder);
+    EXPECT_EQ(finished.reason(), v1::FINISH_REASON_STOP_TOKEN);
+    EXPECT_EQ(finished.stop_token_id(), kTurnEnd);
+    EXPECT_EQ(finished.usage().completion_tokens(), by_config.usage().completion_tokens());
+  };
+  {
+    SCOPED_TRACE("generation_config.json alone");
+    expect_same(CopyWithEnds(kPad, {kPad, kTurnEnd}, "<|pad|>"));
+  }
+  {
+    SCOPED_TRACE("the tokenizer alone");
+    expect_same(CopyWithEnds(kPad, kPad, "<|end|>"));
+  }
+}
+
+// The control: where no file names it, the answer goes on behind the turn's end.
+TEST_F(EndsTest, AnAnswerGoesOnWhereNoFileSays) {
+  const v1::Finished finished = AnswerOf(CopyWithEnds(kPad, kPad, "<|pad|>"));
+  EXPECT_FALSE(finished.has_stop_token_id() && finished.stop_token_id() == kTurnEnd);
+}
+
+// The digest is of the union, in whatever file an end stands.
+TEST_F(EndsTest, FoldersWithOneUnionPair) {
+  const std::string folder = CopyWithEnds(kPad, kTurnEnd, "<|pad|>");
+  StartDecode(folder);
+  const auto router = StartRouter(CopyWithEnds(kTurnEnd, kPad, "<|end|>"));
+  EXPECT_TRUE(Generate(*router).ok());
 }
 
 // KV is of the weights and the ids: what ids stand for does not make it another one's.

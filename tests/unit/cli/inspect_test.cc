@@ -51,6 +51,17 @@ TEST(InspectTest, ShowsTheFormulaAndItsResult) {
   EXPECT_THAT(text, HasSubstr("with --weights stored 2.30 GiB, bf16 2.30 GiB, int8 1.15 GiB"));
 }
 
+TEST(InspectTest, ShowsWhereAnswersEnd) {
+  model::ModelSummary summary = Example();
+  EXPECT_THAT(RenderModel("small", summary, {}, {}), HasSubstr("no token ends an answer"));
+  summary.config.eos = {TokenId(128009)};
+  EXPECT_THAT(RenderModel("small", summary, {}, {}), HasSubstr("answers end at token 128009\n"));
+  summary.config.eos.emplace_back(128001);
+  EXPECT_THAT(RenderModel("small", summary, {}, {}), HasSubstr("answers end at tokens 128009, 128001\n"));
+  EXPECT_EQ(nlohmann::json(ModelToJson("small", summary, {}))["ends"],
+            nlohmann::json::array({128009, 128001}));
+}
+
 TEST(InspectTest, JsonHasTheSameNumbers) {
   // Room for two blocks and a half: memory is given out by the block.
   const nlohmann::json json = ModelToJson("small", Example(), {.kv = {65'536 * 40}});

@@ -7,28 +7,26 @@
 namespace baton::model {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr char kFile[] = "generation_config.json";
 
 absl::StatusOr<GenerationDefaults> Load(const ModelFolder& folder) {
-  return GenerationDefaults::Load(folder.path(), *ModelConfig::Load(folder.path()));
+  return GenerationDefaults::Load(folder.path());
 }
 
-TEST(GenerationDefaultsTest, FallsBackToTheConfigWithoutAFile) {
+TEST(GenerationDefaultsTest, AreNoneWithoutAFile) {
   const ModelFolder folder("llama-mha");
   const auto defaults = Load(folder);
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_FALSE(defaults->temperature.has_value() || defaults->top_k.has_value());
   EXPECT_TRUE(defaults->do_sample);
-  EXPECT_THAT(defaults->eos, ElementsAre(TokenId(2)));
 }
 
 TEST(GenerationDefaultsTest, ReadsWhatAFileStates) {
   const ModelFolder folder("llama-mha");
   folder.Write(kFile, R"({"temperature":0.7,"top_p":0.8,"top_k":20,"min_p":0.05,"repetition_penalty":1.05,
-                          "max_new_tokens":64,"do_sample":false,"eos_token_id":[5,6],"pad_token_id":null})");
+                          "max_new_tokens":64,"do_sample":false,"pad_token_id":null})");
   const auto defaults = Load(folder);
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_EQ(defaults->temperature, 0.7f);
@@ -38,7 +36,6 @@ TEST(GenerationDefaultsTest, ReadsWhatAFileStates) {
   EXPECT_EQ(defaults->repetition_penalty, 1.05f);
   EXPECT_EQ(defaults->max_new_tokens, 64);
   EXPECT_FALSE(defaults->do_sample);
-  EXPECT_THAT(defaults->eos, ElementsAre(TokenId(5), TokenId(6)));
 }
 
 TEST(GenerationDefaultsTest, NamesFileAndFieldOfWhatCanNotBe) {
@@ -55,8 +52,6 @@ TEST(GenerationDefaultsTest, NamesFileAndFieldOfWhatCanNotBe) {
               HasSubstr("field \"top_p\" must be a number above 0 and at most 1"));
   EXPECT_THAT(message(R"({"max_new_tokens":0})"),
               HasSubstr("field \"max_new_tokens\" must be an integer from 1"));
-  EXPECT_THAT(message(R"({"eos_token_id":150})"),
-              HasSubstr("field \"eos_token_id\" must be an integer from 0 to 149"));
   EXPECT_THAT(message("{"), HasSubstr("generation_config.json: not valid JSON"));
 }
 

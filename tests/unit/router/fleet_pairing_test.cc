@@ -91,7 +91,7 @@ TEST_F(FleetPairingTest, OtherEndsAreRefusedByName) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("decode worker d0:1 ends answers at other tokens (ends 78787878) than the router's "
                         "model folder says (ends 65656565)"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("eos_token_id in config.json"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("what 'baton model inspect' says of its ends"));
   EXPECT_THAT(fleet_.view()->decode, IsEmpty());
   EXPECT_THAT(metrics_.Text(), HasSubstr("{field=\"ends\",worker=\"d0:1\"} 1\n"));
 }
