@@ -105,6 +105,9 @@ absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vect
     spdlog::info("model {}: tokenizer {}, ends {}, chat template {}", served.back().name,
                  ShortDigest(served.back().tokenizer_digest), ShortDigest(served.back().ends_digest),
                  ShortDigest(served.back().template_digest));
+    for (const std::string& why : served.back().defaults.left_out) {
+      spdlog::warn("model {}: {}: requests have no default for it", served.back().name, why);
+    }
     for (const std::string_view part : served.back().unstable_history) {
       spdlog::info(
           "model {}: its chat template writes {} of earlier turns otherwise than the model does: the KV of "

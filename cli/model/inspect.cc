@@ -133,6 +133,7 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
              fmt::format("{} tokens, {} embeddings", ShowCount(c.vocabulary),
                          c.tied_embeddings ? "tied" : "separate"));
   out += Row(terminal, "ends", DescribeEnds(c));
+  for (const std::string& why : summary.defaults.left_out) out += Row(terminal, "no default", why);
   out += Row(terminal, "context", DescribeContext(c));
   out += Row(terminal, "parameters",
              fmt::format("{} ({})", ShowMagnitude(static_cast<double>(summary.parameters)),
@@ -251,6 +252,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary, co
     json["quantization"] = summary.quantization;
     for (const auto& [kept, count] : summary.stored) json["matrices"][kept] = count;
   }
+  if (!summary.defaults.left_out.empty()) json["no_default"] = summary.defaults.left_out;
   if (!summary.loads.ok()) json["problem"] = std::string(summary.loads.message());
   for (const KvPrecision& precision : kKvPrecisions) {
     const int64_t per_token = summary.KvBytesPerToken(precision.keys, precision.values);

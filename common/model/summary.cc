@@ -98,7 +98,7 @@ int64_t ModelSummary::KvBytesOfContext(tensor::DType keys, tensor::DType values)
 absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   ModelSummary summary;
   BATON_ASSIGN_OR_RETURN(summary.config, ModelConfig::Load(folder));
-  BATON_ASSIGN_OR_RETURN(summary.defaults, GenerationDefaults::Load(folder));
+  BATON_ASSIGN_OR_RETURN(summary.defaults, GenerationDefaults::Load(folder, summary.config.vocabulary));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
   summary.parameters = summary.config.parameters();
   summary.active_parameters = summary.config.active_parameters();

@@ -94,7 +94,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   served.config = config.Digest();
   served.context = config.context;
   served.vocabulary = config.vocabulary;
-  BATON_ASSIGN_OR_RETURN(served.defaults, model::GenerationDefaults::Load(folder));
+  BATON_ASSIGN_OR_RETURN(served.defaults, model::GenerationDefaults::Load(folder, config.vocabulary));
   BATON_ASSIGN_OR_RETURN(served.tokenizer, text::Tokenizer::Load(folder));
   if (served.tokenizer->vocabulary() > served.vocabulary) {
     return absl::InvalidArgumentError(

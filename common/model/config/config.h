@@ -115,8 +115,12 @@ struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k, max_new_tokens;
   bool do_sample = true;  // false: temperature 0 unless the request says otherwise
+  // Why a field of the file is no default: one sentence each, with file and field. A value that can't be used
+  // costs the model nothing else.
+  std::vector<std::string> left_out;
 
-  static absl::StatusOr<GenerationDefaults> Load(const std::string& folder);
+  // `vocabulary`: of the model, for eos_token_id. INVALID_ARGUMENT: the file is not a JSON object.
+  static absl::StatusOr<GenerationDefaults> Load(const std::string& folder, int64_t vocabulary);
 };
 
 }  // namespace baton::model

@@ -295,7 +295,7 @@ absl::StatusOr<Json> GenerationOfGguf(const Document& document) {
   }
   constexpr char kTopK[] = "general.sampling.top_k";
   if (document.Has(kTopK)) {
-    BATON_ASSIGN_OR_RETURN(generation["top_k"], document.Integer(kTopK, 0, INT32_MAX));
+    BATON_ASSIGN_OR_RETURN(generation["top_k"], document.Integer(kTopK, INT32_MIN, INT32_MAX));
   }
   return generation;
 }

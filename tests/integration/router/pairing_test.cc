@@ -247,6 +247,20 @@ TEST_F(EndsTest, FoldersWithOneUnionPair) {
   EXPECT_TRUE(Generate(*router).ok());
 }
 
+TEST_F(PairingTest, ADefaultThatCanNotBeUsedIsAWarning) {
+  StartDecode(kTiny);
+  const LogLines log;
+  const auto router = StartRouter(CopyWith("generation_config.json", [](PairingJson& defaults) {
+    defaults["top_k"] = -1;
+    defaults["repetition_penalty"] = 0;
+  }));
+  ASSERT_NE(router, nullptr);
+  EXPECT_TRUE(Generate(*router).ok());
+  EXPECT_THAT(log.With("requests have no default for it"),
+              ::testing::UnorderedElementsAre(HasSubstr("field \"top_k\""),
+                                              HasSubstr("field \"repetition_penalty\"")));
+}
+
 // KV is of the weights and the ids: what ids stand for does not make it another one's.
 TEST_F(PairingTest, TokenizerAndEndsAreNoPartOfBlockHashes) {
   StartDecode(kTiny);

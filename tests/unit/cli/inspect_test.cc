@@ -62,6 +62,15 @@ TEST(InspectTest, ShowsWhereAnswersEnd) {
             nlohmann::json::array({128009, 128001}));
 }
 
+TEST(InspectTest, SaysWhatIsNoDefault) {
+  model::ModelSummary summary = Example();
+  EXPECT_FALSE(ModelToJson("small", summary, {}).contains("no_default"));
+  summary.defaults.left_out = {"x.json: field \"top_p\" must be a number above 0, not 0"};
+  EXPECT_THAT(RenderModel("small", summary, {}, {}),
+              HasSubstr("no default    x.json: field \"top_p\" must be"));
+  EXPECT_EQ(ModelToJson("small", summary, {})["no_default"].size(), 1u);
+}
+
 TEST(InspectTest, JsonHasTheSameNumbers) {
   // Room for two blocks and a half: memory is given out by the block.
   const nlohmann::json json = ModelToJson("small", Example(), {.kv = {65'536 * 40}});

@@ -116,12 +116,23 @@ TEST_F(GgufModelTest, ReadsDefaultsAndEndTokens) {
   ASSERT_TRUE(config.ok()) << config.status();
   const auto first = ModelConfig::Load(folder.path())->eos.at(0);
   EXPECT_THAT(config->eos, ElementsAre(first, TokenId(9)));
-  const auto defaults = GenerationDefaults::Load(path_);
+  const auto defaults = GenerationDefaults::Load(path_, config->vocabulary);
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_EQ(defaults->temperature, 0.5f);
   EXPECT_EQ(defaults->top_k, 20);
   EXPECT_EQ(defaults->top_p, 0.75f);
   EXPECT_FALSE(defaults->min_p.has_value());
+}
+
+TEST_F(GgufModelTest, ADefaultThatCanNotBeUsedIsLeftOut) {
+  const ModelFolder folder("qwen2");
+  GgufWriter writer = GgufOf(folder.path());
+  Write(writer.F32("general.sampling.top_p", 0)
+            .Put("general.sampling.top_k", ValueType::kI32, BytesOf(int32_t{-1})));
+  const auto defaults = GenerationDefaults::Load(path_, ModelConfig::Load(path_)->vocabulary);
+  ASSERT_TRUE(defaults.ok()) << defaults.status();
+  EXPECT_FALSE(defaults->top_p || defaults->top_k);
+  EXPECT_THAT(defaults->left_out, ElementsAre(HasSubstr("\"top_p\""), HasSubstr("\"top_k\"")));
 }
 
 TEST_F(GgufModelTest, RefusesByNameWhatIsNotKnown) {
