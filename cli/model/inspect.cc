@@ -157,6 +157,7 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   }
   if (!summary.quantization.empty()) {
     out += Row(terminal, "quantized", fmt::format("{}; of the matrices {}", summary.quantization, matrices));
+    if (!summary.contradiction.empty()) out += Row(terminal, "", summary.contradiction);
   }
   std::string kept, read, expert;
   for (const auto& [precision, value] : model::WeightPrecisions()) {
@@ -250,6 +251,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary, co
   }
   if (!summary.quantization.empty()) {
     json["quantization"] = summary.quantization;
+    if (!summary.contradiction.empty()) json["contradiction"] = summary.contradiction;
     for (const auto& [kept, count] : summary.stored) json["matrices"][kept] = count;
   }
   if (!summary.defaults.left_out.empty()) json["no_default"] = summary.defaults.left_out;

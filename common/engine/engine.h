@@ -71,6 +71,8 @@ class Engine {
 
   const model::ModelConfig& config() const { return ranks_.front().decoder->config(); }
   const model::Fingerprint& fingerprint() const { return fingerprint_; }
+  // model::Decoder::contradiction.
+  const std::string& contradiction() const { return ranks_.front().decoder->contradiction(); }
   // Root of a tenant's block hashes on this model.
   kv::BlockHash RootFor(const kv::TenantSalt& salt) const;
   // Over all ranks.

@@ -22,6 +22,7 @@
 #include "common/model/head.h"
 #include "common/model/rank.h"
 #include "common/model/rope.h"
+#include "common/model/stored_quantization.h"
 #include "common/model/weights.h"
 
 namespace baton::model {
@@ -68,7 +69,7 @@ struct Decoder::Impl {
   Weights weights;
   std::unique_ptr<ExpertStore> experts;  // null: all are in memory
   kernels::Values cos, sin;              // [context][head_dim / 2]
-  std::string weights_digest;
+  std::string weights_digest, contradiction;
   Arena arena;
   int64_t arena_growths = 0;  // when steps were recorded
   kernels::RopeTable rope;
@@ -316,7 +317,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
   BATON_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Load(folder));
   BATON_RETURN_IF_ERROR(CheckDivides(config, rank.shard.ranks));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
-  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(folder));
+  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, LoadQuantization(folder, checkpoint));
   Quantizer quantizer = options.cores != nullptr ? Quantizer(options.precision, *options.cores)
                                                  : Quantizer(options.precision, options.threads);
   quantizer.Report(options.progress);
@@ -350,9 +351,10 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
   BATON_ASSIGN_OR_RETURN(RopeAngles angles, RopeAngles::Create(config));
   BATON_ASSIGN_OR_RETURN(kernels::Values cos, kernels::Values::Place(angles.TakeCos(), kernels.memory()));
   BATON_ASSIGN_OR_RETURN(kernels::Values sin, kernels::Values::Place(angles.TakeSin(), kernels.memory()));
-  return std::unique_ptr<Decoder>(
-      new Decoder(std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(experts),
-                                         std::move(cos), std::move(sin), std::move(digest))));
+  auto impl = std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(experts),
+                                     std::move(cos), std::move(sin), std::move(digest));
+  impl->contradiction = stored.Contradiction();
+  return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -360,6 +362,7 @@ Decoder::~Decoder() = default;
 
 const ModelConfig& Decoder::config() const { return impl_->config; }
 const std::string& Decoder::weights_digest() const { return impl_->weights_digest; }
+const std::string& Decoder::contradiction() const { return impl_->contradiction; }
 int64_t Decoder::weight_bytes() const { return impl_->weights.bytes; }
 const ExpertStore* Decoder::expert_store() const { return impl_->experts.get(); }
 void Decoder::Observe(ExpertObserver* observer) { impl_->observer = observer; }

@@ -78,6 +78,8 @@ class Decoder {
 
   // Of the whole model.
   const ModelConfig& config() const;
+  // QuantizationConfig::Contradiction of the folder.
+  const std::string& contradiction() const;
   // SHA-256 (32 bytes) over names, shapes, dtypes and bytes of all tensors, sharding aside, and over how they
   // were converted. Empty but on rank 0, which alone reads them all, or
   // if it was not asked for.

@@ -12,9 +12,9 @@
 #include "common/base/status.h"
 #include "common/kernels/kernels.h"
 #include "common/model/checkpoint.h"
-#include "common/model/config/quantization.h"
 #include "common/model/decoder.h"
 #include "common/model/shard.h"
+#include "common/model/stored_quantization.h"
 
 namespace baton::model {
 namespace {
@@ -132,7 +132,7 @@ absl::StatusOr<PackedExperts> PackExperts(const PackOptions& options) {
   BATON_RETURN_IF_ERROR(MayReplace(options.file));
   if (const absl::StatusOr<PackedExperts> there = FindPacked(options, config); there.ok()) return there;
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.folder));
-  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(options.folder));
+  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, LoadQuantization(options.folder, checkpoint));
   BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeCpuKernels({.threads = options.threads}));
   Quantizer quantizer(options.precision, options.threads);
   quantizer.Report(options.progress);

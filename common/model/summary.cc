@@ -8,6 +8,7 @@
 #include "common/model/lattice.h"
 #include "common/model/rope.h"
 #include "common/model/stored_matrix.h"
+#include "common/model/stored_quantization.h"
 #include "common/model/weights.h"
 
 namespace baton::model {
@@ -105,8 +106,9 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   summary.tensors = static_cast<int64_t>(checkpoint.tensors().size());
   summary.weight_bytes = checkpoint.bytes();
   summary.rope_bytes = summary.config.context * (summary.config.rotary_dim / 2) * int64_t{2 * sizeof(float)};
-  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(folder));
+  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, LoadQuantization(folder, checkpoint));
   summary.quantization = stored.Describe();
+  summary.contradiction = stored.Contradiction();
   summary.loads = CheckHeads(summary.config);
   summary.loads.Update(CheckWeights(folder, checkpoint, summary.config, stored));
   summary.loads.Update(RopeAngles::CheckSize(summary.config));

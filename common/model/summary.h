@@ -33,7 +33,8 @@ struct ModelSummary {
   int64_t router_values = 0, router_bytes = 0;
   // Of the matrices, the routed experts of all layers: a token reads some of them.
   int64_t expert_values = 0, expert_rows = 0, expert_bytes = 0, expert_int4_bytes = 0;
-  std::string quantization;               // of config.json: "gptq, 4 bits, groups of 128"; empty: none
+  std::string quantization;               // "gptq, 4 bits, groups of 128"; empty: none
+  std::string contradiction;              // QuantizationConfig::Contradiction
   std::map<std::string, int64_t> stored;  // matrices by what they are kept as: "bf16", "int8", "int4", "f32"
   // OK, or what Decoder::Load says of these weights with this config: a missing tensor, one of another shape,
   // one that is not known.

@@ -88,6 +88,9 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   loading.cores = cores.get();
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(loading));
   if (!options.chunk_reuse.empty()) BATON_RETURN_IF_ERROR(CheckChunkReuse(options.chunk_reuse, *engine));
+  if (!engine->contradiction().empty()) {
+    spdlog::warn("{}: {}", options.engine.model_folder, engine->contradiction());
+  }
   engine->pool().SetLeaseShare(options.cache_lease_share);
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()

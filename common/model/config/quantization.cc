@@ -39,6 +39,7 @@ void ReadGptq(JsonFields& fields, QuantizationConfig& config) {
   }
   config.group = std::max<int64_t>(0, fields.Integer("group_size", -1, 1 << 20));
   config.zeros_less_one = OneOf(fields, "checkpoint_format", {"gptq", "gptq_v2"}, "gptq") == "gptq";
+  config.symmetric = fields.Flag("sym", true);
   MustBeEmpty(fields, "dynamic");
 }
 
@@ -154,6 +155,15 @@ absl::StatusOr<QuantizationConfig> QuantizationConfig::Load(const std::string& f
   if (config.ok()) return config;
   return absl::Status(config.status().code(),
                       fmt::format("{}/{}", folder, std::string(config.status().message())));
+}
+
+std::string QuantizationConfig::Contradiction() const {
+  if (!zeros_say_v2) return "";
+  return fmt::format(
+      "config.json says checkpoint_format \"gptq\", and all zeros are stored as \"gptq_v2\" has them ({}): "
+      "they are "
+      "read so",
+      1 << (bits - 1));
 }
 
 std::string QuantizationConfig::Describe() const {

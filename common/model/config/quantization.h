@@ -27,6 +27,9 @@ struct QuantizationConfig {
   int64_t group = 0;  // columns that share a scale (gptq, awq); 0: all
   // gptq: zeros are stored less one, as its first format has it.
   bool zeros_less_one = false;
+  bool symmetric = false;  // gptq: every zero is the middle of the values
+  // gptq: zeros_less_one is false against config.json's word (stored_quantization.h).
+  bool zeros_say_v2 = false;
   int64_t block_rows = 0, block_cols = 0;  // fp8: of a scale; 0: of the tensor or a row
 
   // `config` is a whole config.json. INVALID_ARGUMENT names the field.
@@ -34,8 +37,10 @@ struct QuantizationConfig {
   // Of a model folder or a GGUF file, which is not opened.
   static absl::StatusOr<QuantizationConfig> Load(const std::string& folder);
 
-  // "gptq, 4 bits, groups of 128": for people, and for digests: all of the fields.
+  // "gptq, 4 bits, groups of 128": for people, and for digests: all fields that change how bytes are read.
   std::string Describe() const;
+  // A sentence for people about what config.json says and the tensors don't; empty: they agree.
+  std::string Contradiction() const;
 };
 
 }  // namespace baton::model

@@ -14,6 +14,7 @@
 #include "common/model/config/quantization.h"
 #include "common/model/safetensors.h"
 #include "common/model/stored_matrix.h"
+#include "common/model/stored_quantization.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::model {
@@ -77,11 +78,12 @@ TEST_P(QuantizedMatricesTest, HaveTheNumbersThatTheirToolsRead) {
 // The folder with other bytes in model.safetensors. Removed at the end.
 class Copy {
  public:
-  Copy(const std::string& folder, const std::string& bytes)
+  Copy(const std::string& folder, const std::string& bytes, const nlohmann::json& quantization = {})
       : path_(testing::TempDir() + "/quantized-" + std::to_string(getpid())) {
     std::filesystem::create_directories(path_);
-    std::filesystem::copy_file(folder + "/config.json", path_ + "/config.json",
-                               std::filesystem::copy_options::overwrite_existing);
+    auto config = nlohmann::json::parse(std::ifstream(folder + "/config.json"));
+    if (!quantization.is_null()) config["quantization_config"].update(quantization);
+    std::ofstream(path_ + "/config.json") << config;
     std::ofstream(path_ + "/model.safetensors", std::ios::binary) << bytes;
   }
   ~Copy() { std::filesystem::remove_all(path_); }
@@ -157,6 +159,78 @@ TEST(Mxfp4Test, IsWhatTransformersReads) {
   }
   EXPECT_GT(seen, 10000);
 }
+
+// Symmetric GPTQ as some tools write it: zeros of the second format, and a config.json that says the first.
+class ZerosOfGptqTest : public testing::TestWithParam<int> {
+ protected:
+  // A folder that tools wrote, with this byte in all words of its zeros.
+  std::string BytesWith(char zeros) const {
+    std::string bytes = BytesOf(folder_ + "/model.safetensors");
+    const auto checkpoint = Checkpoint::Open(folder_);
+    const size_t data = bytes.size() - static_cast<size_t>(checkpoint->bytes());
+    const auto header = nlohmann::json::parse(bytes.substr(8, data - 8));
+    for (const auto& [name, tensor] : header.items()) {
+      if (!name.ends_with(".qzeros")) continue;
+      const size_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1];
+      std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(data + begin), end - begin, zeros);
+    }
+    return bytes;
+  }
+  // Numbers of matrix "a" where config.json says this.
+  std::vector<float> Numbers(const std::string& bytes, const char* format, bool symmetric,
+                             std::string* contradiction = nullptr) const {
+    const Copy copy(folder_, bytes, {{"checkpoint_format", format}, {"sym", symmetric}});
+    const auto checkpoint = Checkpoint::Open(copy.path());
+    const auto config = LoadQuantization(copy.path(), *checkpoint);
+    EXPECT_TRUE(config.ok()) << config.status();
+    if (contradiction != nullptr) *contradiction = config->Contradiction();
+    const auto expected = SafetensorsFile::Open(folder_ + "/expected.safetensors");
+    const StoredTensor& first = expected->tensors().front();
+    const auto matrix =
+        MatrixReader(*checkpoint, *config)
+            .Read(first.name + ".weight", first.shape[0], first.shape[1], {0, first.shape[0]});
+    EXPECT_TRUE(matrix.ok()) << matrix.status();
+    std::vector<float> numbers;
+    for (int64_t r = 0; r < first.shape[0]; ++r) {
+      for (int64_t c = 0; c < first.shape[1]; ++c) numbers.push_back(kernels::ValueAt(matrix->view, r, c));
+    }
+    return numbers;
+  }
+
+  const std::string folder_ = std::string(BATON_SOURCE_DIR) + "/tests/golden/quantized/data/" +
+                              (GetParam() == 4 ? "gptq" : "gptq-8-bits");
+  const char middle_ = static_cast<char>(GetParam() == 4 ? 0x88 : 0x80);
+  const char less_one_ = static_cast<char>(GetParam() == 4 ? 0x77 : 0x7F);
+};
+
+TEST_P(ZerosOfGptqTest, SayWhichFormatASymmetricFolderIsOf) {
+  std::string contradiction;
+  const std::vector<float> right = Numbers(BytesWith(less_one_), "gptq", true, &contradiction);
+  EXPECT_EQ(contradiction, "");
+  EXPECT_EQ(Numbers(BytesWith(middle_), "gptq_v2", true, &contradiction), right);
+  EXPECT_EQ(contradiction, "");
+  EXPECT_EQ(Numbers(BytesWith(middle_), "gptq", true, &contradiction), right);
+  EXPECT_EQ(
+      contradiction,
+      "config.json says checkpoint_format \"gptq\", and all zeros are stored as \"gptq_v2\" has them (" +
+          std::to_string(1 << (GetParam() - 1)) + "): they are read so");
+}
+
+TEST_P(ZerosOfGptqTest, SayNothingWhereTheyMayBeAny) {
+  const std::vector<float> right = Numbers(BytesWith(less_one_), "gptq", true);
+  std::string contradiction;
+  EXPECT_NE(Numbers(BytesWith(middle_), "gptq", false, &contradiction), right) << "not symmetric";
+  EXPECT_EQ(contradiction, "");
+  // One other zero in the last of the folder's tensors.
+  std::string bytes = BytesWith(middle_);
+  const size_t at = bytes.rfind(std::string(8, middle_));
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = less_one_;
+  EXPECT_NE(Numbers(bytes, "gptq", true, &contradiction), right);
+  EXPECT_EQ(contradiction, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Bits, ZerosOfGptqTest, testing::Values(4, 8));
 
 TEST_P(QuantizedMatricesTest, DamagedFilesAreReadOrRefused) {
   constexpr uint32_t kSeed = 9;

@@ -71,6 +71,15 @@ TEST(InspectTest, SaysWhatIsNoDefault) {
   EXPECT_EQ(ModelToJson("small", summary, {})["no_default"].size(), 1u);
 }
 
+TEST(InspectTest, SaysWhatContradictsTheConfig) {
+  model::ModelSummary summary = Example();
+  summary.quantization = "gptq v2, 4 bits, groups of 128";
+  EXPECT_FALSE(ModelToJson("small", summary, {}).contains("contradiction"));
+  summary.contradiction = "config.json says one thing";
+  EXPECT_THAT(RenderModel("small", summary, {}, {}), HasSubstr("config.json says one thing\n"));
+  EXPECT_EQ(ModelToJson("small", summary, {})["contradiction"], "config.json says one thing");
+}
+
 TEST(InspectTest, JsonHasTheSameNumbers) {
   // Room for two blocks and a half: memory is given out by the block.
   const nlohmann::json json = ModelToJson("small", Example(), {.kv = {65'536 * 40}});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -175,6 +176,77 @@ TEST(QuantizationConfigTest, RefusesByNameWhatItDoesNotKnow) {
   tensors["format"] = "pack-quantized";
   tensors["kv_cache_scheme"] = {{"num_bits", 8}};
   EXPECT_THAT(message(tensors), HasSubstr("\"kv_cache_scheme\" is set"));
+}
+
+using FolderJson = nlohmann::json;
+
+// The projections of "llama-mha" in steps of 1/16, as numbers, or as symmetric GPTQ of 4 bits with zeros of
+// the second format.
+void WriteSixteenths(const ModelFolder& folder, bool gptq) {
+  folder.EditTensors([&](FolderJson& header, std::string& data) {
+    FolderJson new_header;
+    std::string bytes;
+    const auto add = [&](const std::string& name, const char* dtype, const FolderJson& shape,
+                         const auto& values) {
+      const size_t begin = bytes.size();
+      bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]);
+      new_header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {begin, bytes.size()}}};
+    };
+    for (const auto& [name, tensor] : header.items()) {
+      if (!tensor.contains("shape")) continue;
+      const size_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1];
+      std::vector<float> values((end - begin) / sizeof(float));
+      std::memcpy(values.data(), data.data() + begin, end - begin);
+      if (!name.ends_with("_proj.weight")) {
+        add(name, "F32", tensor["shape"], values);
+        continue;
+      }
+      const size_t rows = tensor["shape"][0], cols = tensor["shape"][1];
+      std::vector<uint32_t> words(cols / 8 * rows);
+      for (size_t r = 0; r < rows; ++r) {
+        for (size_t c = 0; c < cols; ++c) {
+          float& value = values[r * cols + c];
+          const auto level = static_cast<uint32_t>(std::clamp(std::round(value * 16) + 8, 0.0f, 15.0f));
+          value = (static_cast<float>(level) - 8) / 16;
+          words[c / 8 * rows + r] |= level << (c % 8 * 4);
+        }
+      }
+      if (!gptq) {
+        add(name, "F32", tensor["shape"], values);
+        continue;
+      }
+      const std::string prefix = name.substr(0, name.size() - std::string("weight").size());
+      add(prefix + "qweight", "I32", {cols / 8, rows}, words);
+      add(prefix + "qzeros", "I32", {1, rows / 8}, std::vector<uint32_t>(rows / 8, 0x88888888));
+      add(prefix + "scales", "F16", {1, rows}, std::vector<uint16_t>(rows, 0x2C00));  // 1/16
+    }
+    header = new_header;
+    data = bytes;
+  });
+  if (!gptq) return;
+  folder.EditConfig([](FolderJson& config) {
+    config["quantization_config"] = {{"quant_method", "gptq"},
+                                     {"bits", 4},
+                                     {"group_size", -1},
+                                     {"sym", true},
+                                     {"checkpoint_format", "gptq"}};
+  });
+}
+
+TEST_F(QuantizedFolderTest, GptqWithZerosOfTheSecondFormatUnderTheFirstOnesNameIsRight) {
+  const ModelFolder plain("llama-mha"), quantized("llama-mha");
+  WriteSixteenths(plain, /*gptq=*/false);
+  WriteSixteenths(quantized, /*gptq=*/true);
+  EXPECT_EQ(Logits(quantized.path(), WeightPrecision::kStored),
+            Logits(plain.path(), WeightPrecision::kStored));
+  const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+  EXPECT_THAT((*Decoder::Load(quantized.path(), *kernels))->contradiction(), HasSubstr("\"gptq_v2\""));
+  EXPECT_EQ((*Decoder::Load(plain.path(), *kernels))->contradiction(), "");
+  const auto summary = ModelSummary::Load(quantized.path());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_TRUE(summary->loads.ok()) << summary->loads;
+  EXPECT_EQ(summary->quantization, "gptq v2, 4 bits, a scale per row");
+  EXPECT_THAT(summary->contradiction, HasSubstr("\"gptq_v2\""));
 }
 
 }  // namespace
