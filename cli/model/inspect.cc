@@ -109,12 +109,15 @@ std::string DescribeEnds(const model::ModelConfig& c) {
 
 std::string DescribeContext(const model::ModelConfig& c) {
   std::string text = fmt::format("{} tokens, rope theta {:g}", ShowCount(c.context), c.rope_theta);
-  if (c.rope_scaling.type != model::RopeScaling::Type::kNone) {
+  if (c.rope_scaling.type == model::RopeScaling::Type::kDynamic) {
+    text += ", dynamic scaling, which begins beyond them";
+  } else if (c.rope_scaling.type != model::RopeScaling::Type::kNone) {
     text += fmt::format(", {} scaling by {:g}", ScalingName(c.rope_scaling.type), c.rope_scaling.factor);
   }
   if (const int windowed = WindowedLayers(c); windowed > 0) {
     const int64_t window = *std::max_element(c.windows.begin(), c.windows.end());
-    text += fmt::format("; {} of {} layers see the last {} tokens", windowed, c.layers, ShowCount(window));
+    text += fmt::format("; {} of {} layers see the last {} tokens (KV keeps all tokens of all layers)",
+                        windowed, c.layers, ShowCount(window));
   }
   return text;
 }

@@ -69,14 +69,9 @@ void ScaleLlama3(const RopeScaling& rope, std::vector<double>& frequencies) {
 RopeFrequencies FrequenciesFor(const ModelConfig& config) {
   const RopeScaling& rope = config.rope_scaling;
   const double dim = config.rotary_dim;
-  double theta = config.rope_theta;
-  if (rope.type == RopeScaling::Type::kDynamic && config.context > rope.original_context) {
-    const double stretch = static_cast<double>(config.context) / static_cast<double>(rope.original_context);
-    theta *= std::pow(rope.factor * stretch - (rope.factor - 1), dim / (dim - 2));
-  }
   std::vector<double> frequencies(static_cast<size_t>(config.rotary_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
+    frequencies[i] = std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / dim);
   }
   RopeFrequencies result;
   switch (rope.type) {

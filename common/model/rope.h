@@ -18,10 +18,8 @@ namespace baton::model {
 //
 //   none     f[i] = theta^(-2i / dim)
 //   linear   f[i] / factor
-//   dynamic  NTK-aware base. transformers computes it again as a sequence grows past the trained context,
-//            which would make old KV wrong. Here the base is fixed: theta itself while
-//            context <= original_context, else the one that transformers reaches at the full context,
-//              theta * (factor * context / original - (factor - 1))^(dim / (dim - 2))
+//   dynamic  f[i]: transformers stretches theta only for sequences beyond max_position_embeddings, which are
+//            refused here
 //   yarn     arXiv 2309.00071: f[i] / factor for slow dimensions, f[i] for fast ones, a linear ramp between
 //   llama3   f[i] / factor for wavelengths above original / low_freq_factor,
 //            f[i] for those below original / high_freq_factor, a linear blend between

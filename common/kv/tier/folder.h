@@ -71,8 +71,9 @@ class PageBuffer {
 // machines have it open too.
 enum class FolderUse { kAlone, kShared };
 
-// The folder at `path`, made with mode 0700 if it is not there, and those above it. FAILED_PRECONDITION: another process has it
-// alone, or others than this process's user own it or may look into it. Links are not followed.
+// The folder at `path`, made with mode 0700 if it is not there, and those above it. FAILED_PRECONDITION:
+// another process has it alone, or others than this process's user own it or may look into it. Links are not
+// followed.
 absl::StatusOr<std::unique_ptr<Folder>> OpenPosixFolder(const std::string& path,
                                                         FolderUse use = FolderUse::kAlone);
 

@@ -235,6 +235,10 @@ absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& con
     config.rope_scaling.original_context =
         rope.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
   }
+  // transformers ignores the field there: its trained length is the context (DECISIONS, N5).
+  if (config.rope_scaling.type == RopeScaling::Type::kDynamic) {
+    config.rope_scaling.original_context = config.context;
+  }
   ReadRopeFactors(rope, config.rope_scaling, config.context);
   return rope.status();
 }

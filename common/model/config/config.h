@@ -20,7 +20,8 @@ struct RopeScaling {
   enum class Type { kNone, kLinear, kDynamic, kYarn, kLlama3 };
   Type type = Type::kNone;
   double factor = 1;
-  int64_t original_context = 0;  // original_max_position_embeddings; by default max_position_embeddings
+  // original_max_position_embeddings; by default, and of kDynamic always, max_position_embeddings.
+  int64_t original_context = 0;
   // llama3
   double low_freq_factor = 1;
   double high_freq_factor = 4;

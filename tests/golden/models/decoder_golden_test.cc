@@ -219,6 +219,7 @@ std::vector<Case> AllCases() {
                               "llama3-rope",
                               "llama-linear",
                               "llama-dynamic",
+                              "llama-dynamic-original",
                               "llama-yarn",
                               "llama-bias",
                               "llama-sharded",

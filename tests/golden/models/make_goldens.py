@@ -55,6 +55,9 @@ CASES = {
         70, torch.bfloat16, {"v4": True}),
     "llama-linear": (LlamaConfig(**SHAPE, rope_parameters=rope("linear", factor=4.0)), 64, torch.float16, {}),
     "llama-dynamic": (LlamaConfig(**SHAPE, rope_parameters=rope("dynamic", factor=2.0)), 61, torch.bfloat16, {}),
+    # 93 positions at the end, beyond the original length and within the context.
+    "llama-dynamic-original": (LlamaConfig(**SHAPE, rope_parameters=rope(
+        "dynamic", factor=4.0, original_max_position_embeddings=64)), 61, torch.bfloat16, {}),
     "llama-yarn": (LlamaConfig(**SHAPE, rope_parameters=rope(
         "yarn", factor=4.0, original_max_position_embeddings=64)), 75, torch.bfloat16, {"v4": True}),
     "llama-bias": (LlamaConfig(**SHAPE, head_dim=32, attention_bias=True, mlp_bias=True), 49, torch.bfloat16, {}),
@@ -216,22 +219,22 @@ def make(name, config, length, dtype, options):
 ROPES = {
     "llama-3.1": (dict(head_dim=128, max_position_embeddings=131072), rope(
         "llama3", 500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-        original_max_position_embeddings=8192), None),
+        original_max_position_embeddings=8192)),
     "llama-3.2": (dict(head_dim=64, max_position_embeddings=131072), rope(
         "llama3", 500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
-        original_max_position_embeddings=8192), None),
-    "linear": (dict(head_dim=128, max_position_embeddings=16384), rope("linear", factor=4.0), None),
-    "dynamic-within": (dict(head_dim=128, max_position_embeddings=4096), rope("dynamic", factor=2.0), None),
-    # The base that transformers reaches for a sequence of 16384 tokens on a context of 4096.
-    "dynamic-beyond": (dict(head_dim=128, max_position_embeddings=4096), rope("dynamic", factor=2.0), 16384),
+        original_max_position_embeddings=8192)),
+    "linear": (dict(head_dim=128, max_position_embeddings=16384), rope("linear", factor=4.0)),
+    "dynamic": (dict(head_dim=128, max_position_embeddings=4096), rope("dynamic", factor=2.0)),
+    "dynamic-original": (dict(head_dim=128, max_position_embeddings=4096), rope(
+        "dynamic", factor=4.0, original_max_position_embeddings=1024)),
     "yarn-qwen2.5": (dict(head_dim=128, max_position_embeddings=32768), rope(
-        "yarn", 1e6, factor=4.0, original_max_position_embeddings=32768), None),
+        "yarn", 1e6, factor=4.0, original_max_position_embeddings=32768)),
     "yarn-mscale": (dict(head_dim=64, max_position_embeddings=163840), rope(
         "yarn", 10000.0, factor=40.0, original_max_position_embeddings=4096, beta_fast=32, beta_slow=1, mscale=0.7,
-        mscale_all_dim=1.0), None),
+        mscale_all_dim=1.0)),
     "yarn-untruncated": (dict(head_dim=64, max_position_embeddings=131072), rope(
         "yarn", 150000.0, factor=32.0, original_max_position_embeddings=4096, beta_fast=24.0, beta_slow=2.0,
-        truncate=False, attention_factor=1.25), None),
+        truncate=False, attention_factor=1.25)),
 }
 
 
@@ -251,16 +254,12 @@ def make_mxfp4():
 
 def make_ropes():
     out = {}
-    for name, (shape, parameters, length) in ROPES.items():
+    for name, (shape, parameters) in ROPES.items():
         config = LlamaConfig(**{**SHAPE, **shape}, rope_parameters=dict(parameters))
-        inverse, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=length)
-        fields = dict(parameters)
-        context = shape["max_position_embeddings"]
-        if length is not None:
-            fields["original_max_position_embeddings"] = context
-            context = length
-        out[name] = {"head_dim": shape["head_dim"], "max_position_embeddings": context, "rope_parameters": fields,
-                     "inverse_frequencies": inverse.double().tolist(), "scale": scale}
+        # The longest sequence that the context takes.
+        inverse, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=shape["max_position_embeddings"])
+        out[name] = {"head_dim": shape["head_dim"], "max_position_embeddings": shape["max_position_embeddings"],
+                     "rope_parameters": parameters, "inverse_frequencies": inverse.double().tolist(), "scale": scale}
     (DATA / "rope.json").write_text(json.dumps(out, indent=0) + "\n")
 
 

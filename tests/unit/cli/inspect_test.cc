@@ -148,7 +148,10 @@ TEST(InspectTest, NamesWindowsAndScaling) {
   const std::string text = RenderModel("m", summary, {}, {});
   EXPECT_THAT(text, HasSubstr("MHA"));
   EXPECT_THAT(text, HasSubstr("yarn scaling by 4"));
-  EXPECT_THAT(text, HasSubstr("16 of 16 layers see the last 4,096 tokens"));
+  EXPECT_THAT(text,
+              HasSubstr("16 of 16 layers see the last 4,096 tokens (KV keeps all tokens of all layers)"));
+  summary.config.rope_scaling.type = model::RopeScaling::Type::kDynamic;
+  EXPECT_THAT(RenderModel("m", summary, {}, {}), HasSubstr("dynamic scaling, which begins beyond them"));
 }
 
 }  // namespace

@@ -88,5 +88,23 @@ TEST(ModelSummaryTest, CountsKvBytesOfEachPrecision) {
   EXPECT_EQ(summary->rope_bytes, 256 * 4 * 2 * 4);
 }
 
+// A pool's blocks hold every layer of their tokens, also of layers whose window has passed them.
+TEST(ModelSummaryTest, CountsTheKvThatAPoolTakes) {
+  const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+  for (const char* name : {"mistral-window", "qwen3-window", "gpt-oss", "llama-mha"}) {
+    SCOPED_TRACE(name);
+    const ModelFolder folder(name);
+    const auto summary = ModelSummary::Load(folder.path());
+    const auto decoder = Decoder::Load(folder.path(), *kernels);
+    ASSERT_TRUE(summary.ok() && decoder.ok()) << summary.status() << decoder.status();
+    const int64_t blocks = BlocksFor(summary->config.context);
+    const auto store =
+        kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kBF16), blocks);
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_EQ(summary->KvBytesOfContext(tensor::DType::kF32, tensor::DType::kBF16),
+              store->blocks() * store->layout().block_bytes());
+  }
+}
+
 }  // namespace
 }  // namespace baton::model
