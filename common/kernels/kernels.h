@@ -142,7 +142,7 @@ class Kernels {
   // which are float32. Known once the first weight is packed.
   virtual tensor::DType activation_dtype() const { return tensor::DType::kF32; }
 
-  // Whether RotateAndStore and Attention take heads of `head_dim` values whose KV has this layout.
+  // Says if RotateAndStore and Attention take heads of `head_dim` values whose KV has this layout.
   // INVALID_ARGUMENT says what they do take.
   virtual absl::Status CheckLayout(const kv::KvLayout& layout, int head_dim) const {
     return absl::OkStatus();

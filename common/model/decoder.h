@@ -57,7 +57,7 @@ struct WeightOptions {
   int64_t expert_memory = 0;
 };
 
-// What KV takes of a model whose heads are split over so many ranks.
+// The layout of the KV of a model whose heads are split over so many ranks.
 kv::KvLayout KvLayoutOf(const ModelConfig& config, int ranks, tensor::DType keys, tensor::DType values);
 
 class Decoder {
@@ -93,7 +93,7 @@ class Decoder {
   // From now on it is told what mixtures of experts do; null: nobody is. Of a decoder on one rank; the
   // observer outlives its steps.
   void Observe(ExpertObserver* observer);
-  // What this rank's KV takes at the given precisions.
+  // The layout of this rank's KV at the given precisions.
   kv::KvLayout LayoutFor(tensor::DType keys, tensor::DType values) const;
 
   // Computes the batch, writes its KV into `store`, and its logits [logit_rows, vocabulary] to `logits`. The

@@ -14,7 +14,7 @@
 namespace baton::model {
 namespace {
 
-// Whether the backend that runs unless told otherwise has attention for these heads.
+// The backend that runs unless told otherwise must have attention for these heads.
 absl::Status CheckHeads(const ModelConfig& config) {
   BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeKernels("cpu", /*threads=*/1));
   return kernels->CheckLayout(KvLayoutOf(config, /*ranks=*/1, tensor::DType::kF32, tensor::DType::kF32),

@@ -39,7 +39,7 @@ class WaitingChoices {
   void Add(admission::EntryId id, WaitingChoice waiting);
   const WaitingChoice& at(admission::EntryId id) const { return choices_.at(id); }
   WaitingChoice Take(admission::EntryId id);
-  // Those that press by now, the first to press first.
+  // The ids of choices that press by now, the first to press first.
   std::vector<admission::EntryId> Pressing(absl::Time now) const;
 
  private:

@@ -76,7 +76,7 @@ const Field kFields[] = {{"hidden_size", kSizes},
                          {"first_k_dense_replace", kCounts},
                          {"decoder_sparse_step", kCounts},
                          {"num_experts_per_tok", kCounts}};
-// Of the matrices of a model that is tried.
+// A model of more parameters is not tried.
 constexpr int64_t kMostParameters = 2'000'000;
 
 // A folder that is written once its tensors are known.
@@ -194,7 +194,7 @@ absl::StatusOr<Logits> Answer(const engine::EngineOptions& options, const Work& 
   return logits;
 }
 
-// Of each token, up to the first at which the likeliest differs: another one may be as good.
+// Compares token by token, up to the first at which the likeliest differs: another one may be as good.
 absl::Status Compare(const Logits& expected, const Logits& actual) {
   constexpr float kTolerance = 2e-5f;
   const auto likeliest = [](const std::vector<float>& row) {
@@ -239,7 +239,7 @@ class ModelShapes {
     engine::EngineOptions options{.model_folder = folder.path(), .threads = 2, .kv_bytes = int64_t{16} << 20};
     const bool exact = Next() % 2 == 0;  // else it only has to run
     if (!exact) DrawPrecisions(options);
-    // Of a mixture one token: of many, two experts may be as good as each other for one.
+    // A mixture gets one token: for one of many, two experts may be as good as each other.
     const bool one = exact && !config->expert_layers.empty();
     Work work;
     const int64_t tokens = 1 + Next() % (one ? 1 : std::min<int64_t>(40, config->context - 1));
