@@ -13,6 +13,7 @@
 
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "common/text/pre_tokenizers.h"
 #include "common/text/utf8.h"
 
 namespace baton::text {
@@ -27,29 +28,6 @@ constexpr char kScores[] = "tokenizer.ggml.scores", kMerges[] = "tokenizer.ggml.
 constexpr char kSpace[] = "\u2581";  // SentencePiece's mark for a space
 
 enum TokenType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
-
-struct PreTokenizer {
-  std::string_view name;
-  std::string_view pattern;  // of words
-  bool compose = false;      // characters, before words are cut
-  bool whole_words = false;  // that are tokens are not made of merges
-  bool bos = false;          // unless the file says otherwise
-};
-
-constexpr std::string_view kGpt2Words =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kLlama3Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr PreTokenizer kPreTokenizers[] = {
-    {.name = "llama-bpe", .pattern = kLlama3Words, .whole_words = true, .bos = true},
-    {.name = "llama3", .pattern = kLlama3Words, .whole_words = true, .bos = true},
-    {.name = "llama-v3", .pattern = kLlama3Words, .whole_words = true, .bos = true},
-    {.name = "qwen2", .pattern = kQwen2Words, .compose = true},
-    {.name = "gpt-2", .pattern = kGpt2Words},
-};
 
 // The tokens of a file, by id.
 struct Vocabulary {
@@ -221,10 +199,13 @@ GgufJson ModelOf(const Vocabulary& vocabulary, GgufJson merges) {
 }
 
 absl::Status FillByteLevel(const Document& document, const Vocabulary& vocabulary, GgufJson& json) {
-  BATON_ASSIGN_OR_RETURN(const std::string name, document.Text(kPre));
-  const auto* const pre = std::ranges::find(kPreTokenizers, std::string_view(name), &PreTokenizer::name);
-  if (pre == std::end(kPreTokenizers)) {
-    return document.Refuse(kPre, fmt::format("is {}: known are llama-bpe, qwen2 and gpt-2", Quoted(name)));
+  std::string name;  // empty: the file is of a time before names
+  if (document.Has(kPre)) {
+    BATON_ASSIGN_OR_RETURN(name, document.Text(kPre));
+  }
+  const PreTokenizer* const pre = FindPreTokenizer(name);
+  if (pre == nullptr) {
+    return document.Refuse(kPre, fmt::format("is {}: known are {}", Quoted(name), PreTokenizerNames()));
   }
   BATON_ASSIGN_OR_RETURN(GgufJson merges, MergesOf(document, vocabulary));
   json["model"] = ModelOf(vocabulary, std::move(merges));
@@ -232,9 +213,13 @@ absl::Status FillByteLevel(const Document& document, const Vocabulary& vocabular
   if (pre->compose) json["normalizer"] = {{"type", "NFC"}};
   const GgufJson byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
-  const GgufJson split = {
-      {"type", "Split"}, {"pattern", {{"Regex", pre->pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
-  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", GgufJson::array({split, byte_level})}};
+  GgufJson steps = GgufJson::array();
+  for (const std::string_view pattern : pre->patterns) {
+    steps.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+  }
+  steps.push_back(byte_level);
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
   json["decoder"] = byte_level;
   BATON_ASSIGN_OR_RETURN(json["post_processor"], PostProcessor(document, vocabulary, pre->bos));
   return absl::OkStatus();

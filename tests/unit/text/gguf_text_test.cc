@@ -103,7 +103,7 @@ TEST(GgufTextTest, RefusesByName) {
   EXPECT_THAT(Refusal(ByteLevel({"a", "b"}, {1, 9})), HasSubstr("token_type\" is 9 of token 1: not known"));
   EXPECT_THAT(Refusal(ByteLevel({"a", "a"}, {1, 1})), HasSubstr("tokens\" has \"a\" twice"));
   EXPECT_THAT(Refusal(ByteLevel({"a", "\xC3"}, {1, 5})), HasSubstr("has token 1, which is not UTF-8"));
-  EXPECT_THAT(Refusal(ByteLevel()), HasSubstr("key \"tokenizer.ggml.pre\" is missing"));
+  EXPECT_THAT(Refusal(ByteLevel()), HasSubstr("key \"tokenizer.ggml.merges\" is missing"));
   GgufWriter writer = ByteLevel();
   writer.Text("tokenizer.ggml.pre", "gpt-2").Texts("tokenizer.ggml.merges", {"a b", "b a"});
   EXPECT_THAT(Refusal(writer), HasSubstr("merges\" has \"b a\", which are not two tokens that make a third"));
