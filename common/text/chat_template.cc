@@ -38,38 +38,75 @@ absl::StatusOr<Json> ReadJson(const std::string& path) {
   return json;
 }
 
-// The names of special tokens ("bos_token": "<s>", or an object with "content") that a config file states.
-Json SpecialTokens(const Json& config) {
-  Json tokens = Json::object();
-  for (const auto& [name, value] : config.items()) {
-    if (!absl::EndsWith(name, "_token")) continue;
+// The members that are a text, or an object with one as "content".
+Json Texts(const Json& tokens) {
+  Json texts = Json::object();
+  for (const auto& [name, value] : tokens.items()) {
     if (value.is_string()) {
-      tokens[name] = value;
+      texts[name] = value;
     } else if (value.is_object() && value.contains("content") && value["content"].is_string()) {
-      tokens[name] = value["content"];
+      texts[name] = value["content"];
     }
+  }
+  return texts;
+}
+
+// The special tokens that a config file states: members with names like "bos_token", and an object of further
+// ones.
+Json SpecialTokens(const Json& config) {
+  const auto extra = config.find("extra_special_tokens");
+  Json tokens = extra != config.end() && extra->is_object() ? Texts(*extra) : Json::object();
+  const Json stated = Texts(config);
+  for (const auto& [name, text] : stated.items()) {
+    if (absl::EndsWith(name, "_token")) tokens[name] = text;
   }
   return tokens;
 }
 
-// chat_template in tokenizer_config.json: a string, or a list of named ones, of which "default" is meant.
-absl::StatusOr<std::string> TemplateOf(const Json& config, const std::string& path) {
+// chat_template in tokenizer_config.json: a string, or a list of named ones.
+absl::StatusOr<ChatTemplate::Sources> SourcesOf(const Json& config, const std::string& path) {
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) {
     return absl::NotFoundError(
         absl::StrCat(path, ": no chat_template, and no chat_template.jinja beside it"));
   }
-  if (found->is_string()) return found->get<std::string>();
-  if (found->is_array()) {
-    for (const Json& named : *found) {
-      if (named.is_object() && named.value("name", Json()) == "default" &&
-          named.value("template", Json()).is_string()) {
-        return named["template"].get<std::string>();
-      }
-    }
-    return absl::InvalidArgumentError(absl::StrCat(path, ": chat_template has no entry named \"default\""));
+  if (found->is_string()) return ChatTemplate::Sources{.chat = found->get<std::string>(), .tool_use = {}};
+  if (!found->is_array()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": chat_template is neither a string nor a list"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(path, ": chat_template is neither a string nor a list"));
+  ChatTemplate::Sources sources;
+  for (const Json& named : *found) {
+    if (!named.is_object() || !named.value("template", Json()).is_string()) continue;
+    if (named.value("name", Json()) == "default") sources.chat = named["template"].get<std::string>();
+    if (named.value("name", Json()) == "tool_use") sources.tool_use = named["template"].get<std::string>();
+  }
+  if (sources.chat.empty() && sources.tool_use.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": chat_template has no entry named \"default\" or \"tool_use\""));
+  }
+  return sources;
+}
+
+// The templates of a folder, as files or in `config`, and the path to name if they don't compile. NOT_FOUND
+// if it has none.
+absl::StatusOr<std::pair<ChatTemplate::Sources, std::string>> SourcesIn(const std::string& folder,
+                                                                        const absl::StatusOr<Json>& config) {
+  const std::string jinja = absl::StrCat(folder, "/chat_template.jinja");
+  const std::string tool_use = absl::StrCat(folder, "/additional_chat_templates/tool_use.jinja");
+  ChatTemplate::Sources sources;
+  for (const auto& [path, source] : {std::pair(&jinja, &sources.chat), {&tool_use, &sources.tool_use}}) {
+    auto text = ReadModelFile(*path);
+    if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
+    if (text.ok()) *source = *std::move(text);
+  }
+  if (!sources.chat.empty()) return std::pair(sources, jinja);
+  if (!sources.tool_use.empty()) return std::pair(sources, tool_use);
+  const std::string path = absl::StrCat(folder, "/tokenizer_config.json");
+  if (absl::IsNotFound(config.status())) {
+    return absl::NotFoundError(absl::StrCat(folder, ": no chat_template.jinja and no tokenizer_config.json"));
+  }
+  BATON_ASSIGN_OR_RETURN(sources, SourcesOf(*config, path));
+  return std::pair(sources, path);
 }
 
 // What transformers does to messages before a template sees them.
@@ -93,13 +130,13 @@ Json NormalizedMessage(const Json& message) {
 }  // namespace
 
 struct ChatTemplate::Impl {
-  Impl() = default;
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  ~Impl() { CallRust(baton_template_free, handle); }
+  struct Free {
+    void operator()(baton_template* handle) const { CallRust(baton_template_free, handle); }
+  };
+  using Compiled = std::unique_ptr<baton_template, Free>;
 
-  baton_template* handle = nullptr;
-  Json defaults;  // variables that a caller may override
+  Compiled chat, tool_use;  // null: there is none
+  Json defaults;            // variables that a caller may override
   std::string digest;
 };
 
@@ -110,51 +147,45 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::Load(const std
   if (gguf::IsGguf(folder)) {
     BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(folder));
     BATON_ASSIGN_OR_RETURN(const GgufTemplate found, TemplateOfGguf(file.document));
-    auto loaded = FromSource(found.source, found.special_tokens);
+    auto loaded = FromSources({.chat = found.source, .tool_use = found.tool_use}, found.special_tokens);
     if (!loaded.ok()) return InFile(folder, loaded.status());
     return loaded;
   }
-  const std::string jinja_path = absl::StrCat(folder, "/chat_template.jinja");
-  const std::string config_path = absl::StrCat(folder, "/tokenizer_config.json");
-  const std::string map_path = absl::StrCat(folder, "/special_tokens_map.json");
-
-  auto source = ReadModelFile(jinja_path);
-  if (!source.ok() && !absl::IsNotFound(source.status())) return source.status();
-  std::string path = jinja_path;
-
-  auto config = ReadJson(config_path);
+  const auto config = ReadJson(absl::StrCat(folder, "/tokenizer_config.json"));
   if (!config.ok() && !absl::IsNotFound(config.status())) return config.status();
-  if (!source.ok()) {
-    if (!config.ok()) {
-      return absl::NotFoundError(
-          absl::StrCat(folder, ": no chat_template.jinja and no tokenizer_config.json"));
-    }
-    path = config_path;
-    source = TemplateOf(*config, path);
-    if (!source.ok()) return source.status();
-  }
+  BATON_ASSIGN_OR_RETURN(const auto found, SourcesIn(folder, config));
+  const auto& [sources, path] = found;
 
   // Older folders state the special tokens in a file of their own; the config wins.
-  auto map = ReadJson(map_path);
+  const auto map = ReadJson(absl::StrCat(folder, "/special_tokens_map.json"));
   if (!map.ok() && !absl::IsNotFound(map.status())) return map.status();
   Json tokens = map.ok() ? SpecialTokens(*map) : Json::object();
   if (config.ok()) tokens.update(SpecialTokens(*config));
 
-  auto loaded = FromSource(*source, tokens);
+  auto loaded = FromSources(sources, tokens);
   if (!loaded.ok()) return InFile(path, loaded.status());
   return loaded;
 }
 
-absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(const std::string& source,
-                                                                             const Json& special_tokens) {
+absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSources(const Sources& sources,
+                                                                              const Json& special_tokens) {
   auto impl = std::make_unique<Impl>();
-  baton_text_bytes error;
-  if (int32_t code = CallRust(baton_template_new, Data(source), source.size(), &impl->handle, &error);
-      code != BATON_TEXT_OK) {
-    return TakeError(code, error);
+  for (const auto& [source, compiled] :
+       {std::pair(&sources.chat, &impl->chat), {&sources.tool_use, &impl->tool_use}}) {
+    if (source->empty() && source == &sources.tool_use) continue;
+    if (source->empty() && !sources.tool_use.empty()) continue;
+    baton_template* handle = nullptr;
+    baton_text_bytes error;
+    if (int32_t code = CallRust(baton_template_new, Data(*source), source->size(), &handle, &error);
+        code != BATON_TEXT_OK) {
+      return TakeError(code, error);
+    }
+    compiled->reset(handle);
   }
-  impl->defaults = special_tokens.is_object() ? SpecialTokens(special_tokens) : Json::object();
-  impl->digest = Sha256Of(source);
+  impl->defaults = special_tokens.is_object() ? Texts(special_tokens) : Json::object();
+  impl->digest =
+      Sha256Of(sources.tool_use.empty() ? sources.chat
+                                        : absl::StrCat(sources.chat, std::string(1, '\0'), sources.tool_use));
   impl->defaults["tools"] = nullptr;
   impl->defaults["documents"] = nullptr;
   impl->defaults["add_generation_prompt"] = false;
@@ -185,9 +216,15 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Ti
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("messages: text is not UTF-8: ", error.what()));
   }
+  const bool tools = !all["tools"].is_null();
+  const Impl::Compiled& used = tools && impl_->tool_use != nullptr ? impl_->tool_use : impl_->chat;
+  if (used == nullptr) {
+    return absl::InvalidArgumentError(
+        "messages: this model has a chat template for chats with tools alone: give tools");
+  }
   baton_text_bytes text;
   baton_text_bytes error;
-  const int32_t code = CallRust(baton_template_render, impl_->handle, Data(json), json.size(),
+  const int32_t code = CallRust(baton_template_render, used.get(), Data(json), json.size(),
                                 absl::ToUnixSeconds(now), max_bytes, &text, &error);
   if (code != BATON_TEXT_OK) {
     return InFile("chat template", TakeError(code, error));

@@ -22,25 +22,38 @@ class ChatTemplate {
   // Objects keep their order: `tojson` writes tools and arguments in the order in which the caller gave them.
   using Json = nlohmann::ordered_json;
 
+  // A model may have one more template for chats with tools, "tool_use": of the list in
+  // tokenizer_config.json, additional_chat_templates/tool_use.jinja, or tokenizer.chat_template.tool_use of a
+  // GGUF file.
+  struct Sources {
+    std::string chat;      // empty: there is none, and chats without tools are refused
+    std::string tool_use;  // empty: `chat` serves those with tools too
+  };
+
   // NOT_FOUND if the folder or file has no template; INVALID_ARGUMENT, with the file and the line, if it does
   // not compile.
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Load(const std::string& folder);
   // special_tokens: an object from name ("bos_token") to text, or to an object with "content".
+  static absl::StatusOr<std::shared_ptr<const ChatTemplate>> FromSources(const Sources& sources,
+                                                                         const Json& special_tokens);
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> FromSource(const std::string& source,
-                                                                        const Json& special_tokens);
+                                                                        const Json& special_tokens) {
+    return FromSources({.chat = source, .tool_use = {}}, special_tokens);
+  }
   ~ChatTemplate();
 
   // variables: an object with at least "messages" (role, content, tool_calls, ...), and "tools",
   // "add_generation_prompt", "enable_thinking" and others as the caller sets. As transformers does, a null
   // member of a message counts as absent, reasoning_content, thinking and reasoning name the same thing, and
   // "tools" and "documents" are none and "add_generation_prompt" is false unless given. now is what
-  // strftime_now sees, in local time. A template that raises is INVALID_ARGUMENT with the template's own
-  // message and line. OUT_OF_RANGE as soon as the text is longer than `max_bytes`.
+  // strftime_now sees, in local time. "tools" that are not null ask for the template of that use. A template
+  // that raises is INVALID_ARGUMENT with the template's own message and line. OUT_OF_RANGE as soon as the
+  // text is longer than `max_bytes`.
   static constexpr size_t kMaxBytes = size_t{256} << 20;
   absl::StatusOr<std::string> Render(const Json& variables, absl::Time now = absl::Now(),
                                      size_t max_bytes = kMaxBytes) const;
 
-  // SHA-256 (32 bytes) of the template's text, without the special tokens.
+  // SHA-256 (32 bytes) of the template's text, or of both, without the special tokens.
   const std::string& digest() const;
 
  private:

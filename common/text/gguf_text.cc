@@ -276,6 +276,9 @@ absl::StatusOr<GgufTemplate> TemplateOfGguf(const Document& document) {
   }
   GgufTemplate found;
   BATON_ASSIGN_OR_RETURN(found.source, document.Text(kTemplate));
+  if (constexpr char kToolUse[] = "tokenizer.chat_template.tool_use"; document.Has(kToolUse)) {
+    BATON_ASSIGN_OR_RETURN(found.tool_use, document.Text(kToolUse));
+  }
   found.special_tokens = nlohmann::ordered_json::object();
   BATON_ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, document.Texts(kTokens));
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {

@@ -21,6 +21,7 @@ absl::StatusOr<std::string> TokenizerOfGguf(const gguf::Document& document);
 
 struct GgufTemplate {
   std::string source;
+  std::string tool_use;                   // in its place where tools are given; empty: there is none
   nlohmann::ordered_json special_tokens;  // "bos_token" and the like
 };
 // NOT_FOUND if the file has none.

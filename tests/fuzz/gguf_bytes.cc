@@ -54,7 +54,10 @@ absl::Status ReadModel(const Document& document) {
     if (tokenizer.ok()) (void)(*tokenizer)->Encode("a few words <s> 12", /*add_special_tokens=*/true);
   }
   const auto chat = text::TemplateOfGguf(document);
-  if (chat.ok()) (void)text::ChatTemplate::FromSource(chat->source, chat->special_tokens);
+  if (chat.ok()) {
+    (void)text::ChatTemplate::FromSources({.chat = chat->source, .tool_use = chat->tool_use},
+                                          chat->special_tokens);
+  }
   return absl::OkStatus();
 }
 

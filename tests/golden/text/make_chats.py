@@ -96,6 +96,8 @@ CHATS = [
             ]
         ),
     ),
+    ("kinds", dict(messages=[HELLO])),
+    ("kinds", dict(messages=[HELLO], tools=[WEATHER, CLOCK])),
     (
         "features",
         dict(

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "absl/time/time.h"
@@ -44,16 +45,49 @@ TEST(ChatTemplateTest, TheFileGoesBeforeTheConfig) {
   EXPECT_EQ(*(*loaded)->Render(Hello()), "<b>hello<e>");
 }
 
-TEST(ChatTemplateTest, OfNamedTemplatesTheDefaultIsTaken) {
+Json WithTools() {
+  Json chat = Hello();
+  chat["tools"] = Json::array({{{"type", "function"}}});
+  return chat;
+}
+
+TEST(ChatTemplateTest, ATemplateForToolsIsTakenWhereToolsAreGiven) {
   const TemporaryFolder folder;
-  folder.Write(
-      "tokenizer_config.json",
-      R"({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
-  auto loaded = ChatTemplate::Load(folder.path());
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(*(*loaded)->Render(Hello()), "d");
+  const auto rendered = [&folder](const Json& chat) -> absl::StatusOr<std::string> {
+    const auto loaded = ChatTemplate::Load(folder.path());
+    return loaded.ok() ? (*loaded)->Render(chat) : loaded.status();
+  };
+  folder.Write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tool_use", "template": "t{{ tools|length }}"},
+                                     {"name": "rag", "template": "{{"}, {"name": "default", "template": "d"}]})");
+  EXPECT_EQ(*rendered(Hello()), "d");
+  EXPECT_EQ(*rendered(WithTools()), "t1");
+  EXPECT_NE((*ChatTemplate::Load(folder.path()))->digest(), Sha256Of("d"));
   folder.Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "t"}]})");
-  EXPECT_THAT(ChatTemplate::Load(folder.path()).status().message(), HasSubstr("\"default\""));
+  EXPECT_EQ(*rendered(WithTools()), "t");
+  ExpectInvalid(rendered(Hello()), "give tools");
+  folder.Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "t"}]})");
+  ExpectInvalid(rendered(Hello()), "no entry named");
+  folder.Write("tokenizer_config.json", R"({"chat_template": "old"})");
+  folder.Write("chat_template.jinja", "file");
+  std::filesystem::create_directory(folder.path() + "/additional_chat_templates");
+  folder.Write("additional_chat_templates/tool_use.jinja", "tools");
+  EXPECT_EQ(*rendered(Hello()), "file");
+  EXPECT_EQ(*rendered(WithTools()), "tools");
+  folder.Write("additional_chat_templates/tool_use.jinja", "{{");
+  ExpectInvalid(rendered(Hello()), "chat_template.jinja");
+}
+
+TEST(ChatTemplateTest, FurtherTokensOfTheTokenizerAreVariables) {
+  const TemporaryFolder folder;
+  folder.Write("tokenizer_config.json",
+               R"({"chat_template": "{{ image_token }}{{ boi }}{{ bos_token }}", "bos_token": "<b>",
+                   "extra_special_tokens": {"image_token": "<i>", "boi": {"content": "<boi>"}}})");
+  EXPECT_EQ(*(*ChatTemplate::Load(folder.path()))->Render(Hello()), "<i><boi><b>");
+}
+
+TEST(ChatTemplateTest, EveryLineEndIsALineFeed) {
+  EXPECT_EQ(*Render("a\r\n{% if true %}\r\nb\rc\r\n{% endif %}\r\nd"), "a\nb\nc\nd");
 }
 
 TEST(ChatTemplateTest, SpecialTokensMayStandInAFileOfTheirOwn) {

@@ -129,6 +129,11 @@ TEST(GgufTextTest, ATemplateKnowsTheSpecialTokens) {
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->source, "{{ bos_token }}");
   EXPECT_EQ(found->special_tokens.dump(), R"({"bos_token":"<s>"})");
+  EXPECT_EQ(found->tool_use, "");
+  writer.Text("tokenizer.chat_template.tool_use", "{{ tools }}");
+  const std::string tools = writer.Bytes();
+  EXPECT_EQ(TemplateOfGguf(*gguf::Document::Parse(std::as_bytes(std::span(tools)), "x.gguf"))->tool_use,
+            "{{ tools }}");
 }
 
 }  // namespace

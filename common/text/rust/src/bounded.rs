@@ -83,6 +83,7 @@ pub fn check_method(value: &Value, method: &str, args: &[Value]) -> Result<(), E
         "replace" => replace,
         "rsplit" | "split" => split,
         "splitlines" => lines,
+        "zfill" => |room, args| room.take(args.get(1).and_then(Value::as_usize).unwrap_or(0)),
         _ => return Ok(()),
     };
     let all: Vec<Value> = [value].into_iter().chain(args).cloned().collect();

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{from_args, ValueKind};
-use minijinja::{escape_formatter, AutoEscape, Environment, Error, ErrorKind, State, Value};
+use minijinja::value::{from_args, Rest, ValueKind, ValueOrKwargs};
+use minijinja::{escape_formatter, filters, AutoEscape, Environment, Error, ErrorKind, State, Value};
 
 use crate::bounded::{bound_filters, check_method, text_for};
 use crate::json::{python_float, tojson};
@@ -31,6 +31,7 @@ impl Template {
         let source = std::str::from_utf8(source).map_err(|e| {
             format!("the template is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to())
         })?;
+        let source = &with_python_line_ends(source);
         check_tags(source)?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
@@ -47,6 +48,7 @@ impl Template {
         });
         environment.set_unknown_method_callback(python_method);
         bound_filters(&mut environment);
+        as_jinja2_has_them(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
             let message = text_for("raise_exception", &message)?.into_owned();
@@ -132,6 +134,50 @@ fn f64_of(value: &Value) -> Option<f64> {
     } else {
         None
     }
+}
+
+/// Jinja2 reads every line end as `\n`.
+fn with_python_line_ends(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
+}
+
+/// Filters, tests and functions that minijinja lacks, or has with another meaning for some values.
+fn as_jinja2_has_them(environment: &mut Environment) {
+    let length = |value: &Value| -> Result<Value, Error> {
+        if value.is_undefined() {
+            return Ok(Value::from(0));
+        }
+        filters::length(value).map(Value::from)
+    };
+    environment.add_filter("length", length);
+    environment.add_filter("count", length);
+    environment.add_filter("wordcount", |value: &Value| -> Result<usize, Error> {
+        let text = text_for("wordcount", value)?;
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        Ok(text.split(|c: char| !is_word(c)).filter(|word| !word.is_empty()).count())
+    });
+    // Python asks whether iter(value) works, and whether the value has a length and items.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("sequence", |value: &Value| {
+        let kind = value.kind();
+        matches!(kind, ValueKind::String | ValueKind::Map | ValueKind::Seq | ValueKind::Undefined)
+            || (kind == ValueKind::Iterable && value.len().is_some())
+    });
+    environment.add_function("dict", dict);
+}
+
+/// dict(a map or pairs of key and value, name=value, ...)
+fn dict(args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    let mut all = vec![];
+    for arg in &args.into_values() {
+        let map = arg.kind() == ValueKind::Map || arg.is_kwargs();
+        for item in arg.try_iter()? {
+            let value = if map { arg.get_item(&item)? } else { item.get_item_by_index(1)? };
+            let key = if map { item } else { item.get_item_by_index(0)? };
+            all.push((key, value));
+        }
+    }
+    Ok(Value::from_pairs(all))
 }
 
 /// `{% generation %}` marks what the assistant said, for training; here the tags only bracket their content. They become
@@ -260,6 +306,13 @@ fn python_method(state: &mut State, value: &Value, method: &str, args: &[Value])
                     _ => text.rsplit_once(separator).map_or(["", "", text], |(l, r)| [l, separator, r]),
                 };
                 return Ok(parts.iter().map(|part| Value::from(*part)).collect());
+            }
+            "zfill" => {
+                let (width,): (usize,) = from_args(args)?;
+                let missing = width.saturating_sub(text.chars().count());
+                let sign = text.len() - text.trim_start_matches(['+', '-']).len();
+                let (sign, digits) = text.split_at(sign.min(1));
+                return Ok(Value::from(format!("{sign}{}{digits}", "0".repeat(missing))));
             }
             "rsplit" if !args.is_empty() => {
                 let (separator, limit): (&str, Option<i64>) = from_args(args)?;
