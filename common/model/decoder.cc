@@ -61,6 +61,21 @@ struct Layer {
       : attention(std::move(first)), feed_forward(second, std::forward<Arguments>(arguments)...) {}
 };
 
+// Rope angles where the kernels look them up.
+struct Angles {
+  kernels::Values cos, sin;  // [context][rotary_dim / 2]
+
+  static absl::StatusOr<Angles> Place(RopeAngles angles, device::Memory& memory) {
+    Angles placed;
+    BATON_ASSIGN_OR_RETURN(placed.cos, kernels::Values::Place(angles.TakeCos(), memory));
+    BATON_ASSIGN_OR_RETURN(placed.sin, kernels::Values::Place(angles.TakeSin(), memory));
+    return placed;
+  }
+  kernels::RopeTable table(const ModelConfig& config) const {
+    return {cos.view(), sin.view(), config.rotary_dim / 2};
+  }
+};
+
 }  // namespace
 
 struct Decoder::Impl {
@@ -68,31 +83,33 @@ struct Decoder::Impl {
   Rank rank;
   Weights weights;
   std::unique_ptr<ExpertStore> experts;  // null: all are in memory
-  kernels::Values cos, sin;              // [context][head_dim / 2]
+  Angles angles, still_angles;
   std::string weights_digest, contradiction;
   Arena arena;
-  int64_t arena_growths = 0;  // when steps were recorded
-  kernels::RopeTable rope;
+  int64_t arena_growths = 0;       // when steps were recorded
+  kernels::RopeTable rope, still;  // `still`: of layers that don't turn, if there are any
   std::vector<Layer> layers;
   Head head;
   ExpertObserver* observer = nullptr;
 
   Impl(ModelConfig model, const Rank& part, Weights packed, std::unique_ptr<ExpertStore> outside,
-       kernels::Values cosines, kernels::Values sines, std::string digest)
+       Angles turning, Angles keeping, std::string digest)
       : config(std::move(model)),
         rank(part),
         weights(std::move(packed)),
         experts(std::move(outside)),
-        cos(std::move(cosines)),
-        sin(std::move(sines)),
+        angles(std::move(turning)),
+        still_angles(std::move(keeping)),
         weights_digest(std::move(digest)),
         arena(rank.kernels.memory()),
-        rope({cos.view(), sin.view(), config.rotary_dim / 2}),
+        rope(angles.table(config)),
+        still(still_angles.table(config)),
         head(weights.head(), config.vocabulary, rank) {
     layers.reserve(weights.layers.size());
     for (const LayerWeights& layer : weights.layers) {
       const auto index = static_cast<int>(layers.size());
-      const AttentionBlock attention(config, index, layer.attention, rope, rank);
+      const AttentionBlock attention(config, index, layer.attention, config.unturned(index) ? still : rope,
+                                     rank);
       if (const auto* dense = std::get_if<FeedForwardWeights>(&layer.feed_forward)) {
         layers.emplace_back(attention, std::in_place_type<FeedForward>, *dense, rank);
       } else {
@@ -348,11 +365,14 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
                                                         options.expert_memory, kExpertReaders));
     BATON_RETURN_IF_ERROR(experts->ReadAll());
   }
-  BATON_ASSIGN_OR_RETURN(RopeAngles angles, RopeAngles::Create(config));
-  BATON_ASSIGN_OR_RETURN(kernels::Values cos, kernels::Values::Place(angles.TakeCos(), kernels.memory()));
-  BATON_ASSIGN_OR_RETURN(kernels::Values sin, kernels::Values::Place(angles.TakeSin(), kernels.memory()));
+  BATON_ASSIGN_OR_RETURN(RopeAngles turning, RopeAngles::Create(config));
+  BATON_ASSIGN_OR_RETURN(Angles angles, Angles::Place(std::move(turning), kernels.memory()));
+  Angles still;
+  if (!config.unturned_layers.empty()) {
+    BATON_ASSIGN_OR_RETURN(still, Angles::Place(RopeAngles::Still(config), kernels.memory()));
+  }
   auto impl = std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(experts),
-                                     std::move(cos), std::move(sin), std::move(digest));
+                                     std::move(angles), std::move(still), std::move(digest));
   impl->contradiction = stored.Contradiction();
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
@@ -397,7 +417,7 @@ void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_
 
 void Decoder::Land(const Landing& landing, kv::KvStore& store) const {
   BATON_CHECK(impl_->in_flight.empty());
-  LandKv(impl_->rope, landing, store);
+  LandKv(impl_->rope, landing, store, impl_->config.unturned_layers);
 }
 
 bool Decoder::draws() const { return impl_->sampler() != nullptr; }

@@ -92,16 +92,17 @@ void CopyValue(tensor::DType dtype, int head_dim, const std::byte* from, int64_t
   CopyScale(dtype, head_dim, from, token, to, to_token);
 }
 
-void LandToken(const KvLayer& layer, const Turn& turn, const TokenPlace& from, const TokenPlace& to,
+// Null turn: the key stays as it is.
+void LandToken(const KvLayer& layer, const Turn* turn, const TokenPlace& from, const TokenPlace& to,
                float* key) {
   for (int head = 0; head < layer.kv_heads; ++head) {
     const std::byte* const keys = from.block + layer.key_offset(head);
     std::byte* const landed = to.block + layer.key_offset(head);
-    if (turn.none) {
+    if (turn == nullptr || turn->none) {
       CopyKey(layer.key_dtype, layer.head_dim, keys, from.token, landed, to.token);
     } else {
       kv::LoadKey(layer.key_dtype, keys, layer.head_dim, from.token, key);
-      turn.Apply(key);
+      turn->Apply(key);
       kv::StoreKey(layer.key_dtype, key, layer.head_dim, to.token, landed);
     }
     CopyValue(layer.value_dtype, layer.head_dim, from.block + layer.value_offset(head), from.token,
@@ -111,7 +112,8 @@ void LandToken(const KvLayer& layer, const Turn& turn, const TokenPlace& from, c
 
 }  // namespace
 
-void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore& store) {
+void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore& store,
+            const std::vector<bool>& unturned) {
   BATON_CHECK(store.memory().host());
   BATON_CHECK(landing.from_position >= 0 && landing.to_position >= 0 && landing.tokens >= 0);
   BATON_CHECK(landing.from_position + landing.tokens <= std::ssize(landing.from) * kBlockTokens);
@@ -128,7 +130,8 @@ void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore&
     const TokenPlace target = {store.block(landing.to[static_cast<size_t>(to / kBlockTokens)]),
                                to % kBlockTokens};
     for (int l = 0; l < store.layout().layers; ++l) {
-      LandToken(store.layer(l), turn, source, target, key.data());
+      const bool still = !unturned.empty() && unturned[static_cast<size_t>(l)];
+      LandToken(store.layer(l), still ? nullptr : &turn, source, target, key.data());
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/base/ids.h"
 #include "common/kernels/kernels.h"
@@ -27,6 +28,8 @@ struct Landing {
 // is the table's angle of the new one: so it has, but for rounding, the key that the model stores there, at
 // whatever position and scaling. Keys of f8, i8 and i4 are rounded once more, those at an unchanged position
 // are copied. No block is in both sequences.
-void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore& store);
+// `unturned` [layers], or empty: layers whose keys know no position, and are copied.
+void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore& store,
+            const std::vector<bool>& unturned = {});
 
 }  // namespace baton::model

@@ -125,4 +125,13 @@ absl::StatusOr<RopeAngles> RopeAngles::Create(const ModelConfig& config, int64_t
   return angles;
 }
 
+RopeAngles RopeAngles::Still(const ModelConfig& config) {
+  RopeAngles angles;
+  angles.half_dim_ = config.rotary_dim / 2;
+  const auto values = static_cast<size_t>(config.context * angles.half_dim_);
+  angles.cos_.assign(values, 1);
+  angles.sin_.assign(values, 0);
+  return angles;
+}
+
 }  // namespace baton::model

@@ -38,6 +38,9 @@ class RopeAngles {
   // Refuses what CheckSize does.
   static absl::StatusOr<RopeAngles> Create(const ModelConfig& config, int64_t max_bytes = kMaxBytes);
 
+  // Angles of 0 everywhere: a vector that is turned by them has the bits that it had.
+  static RopeAngles Still(const ModelConfig& config);
+
   // Lives as long as this.
   kernels::RopeTable table() const { return {cos_, sin_, half_dim_}; }
   // Gives the table away, for a backend to place it.

@@ -21,7 +21,7 @@ struct ModelSummary {
   int64_t active_parameters = 0;                  // of them, what one token uses
   int64_t tensors = 0;                            // in the files
   int64_t weight_bytes = 0;                       // in the files; what a backend packs may differ
-  int64_t rope_bytes = 0;                         // of the angle table that a decoder holds
+  int64_t rope_bytes = 0;                         // of the angle tables that a decoder holds
   std::map<std::string, int64_t> values_by_type;  // numbers stored in each precision: "bf16"
   // Of all matrices together, by the config.
   int64_t matrix_values = 0, matrix_rows = 0;

@@ -38,7 +38,7 @@ using tensor::DType;
 constexpr const char* kFamilies[] = {"llama-mha",     "llama-bias",   "llama-yarn",     "llama3-rope",
                                      "llama-dynamic", "llama-linear", "mistral-window", "qwen2-window",
                                      "qwen3-window",  "qwen3-moe",    "qwen2-moe",      "mixtral",
-                                     "olmoe",         "gpt-oss",      "glm4-moe"};
+                                     "olmoe",         "gpt-oss",      "glm4-moe",       "smollm3"};
 
 // -1: the field is taken away.
 constexpr int kSizes[] = {-1, 1,  2,  3,  5,  7,  8,  10,  14,  16,  20,
@@ -67,6 +67,7 @@ const Field kFields[] = {{"hidden_size", kSizes},
                          {"max_window_layers", kCounts},
                          {"max_position_embeddings", kLengths},
                          {"original_max_position_embeddings", kLengths},
+                         {"no_rope_layer_interval", kCounts},
                          {"num_experts", kCounts},
                          {"num_local_experts", kCounts},
                          {"n_routed_experts", kCounts},
@@ -287,6 +288,11 @@ class ModelShapes {
         types.push_back(Next() % 2 == 0 ? "full_attention" : "sliding_attention");
       }
       config["layer_types"] = types;
+    }
+    if (config.contains("no_rope_layers") && config.value("num_hidden_layers", 0) > 0 && Next() % 8 != 0) {
+      json turned = json::array();
+      for (int l = 0; l < config["num_hidden_layers"]; ++l) turned.push_back(Next() % 2);
+      config["no_rope_layers"] = turned;
     }
     if (config.contains("partial_rotary_factor"))
       config["partial_rotary_factor"] = Pick({0.25, 0.5, 0.3, 1.0});

@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/model/config/bounds.h"
 #include "common/model/config/end_tokens.h"
+#include "common/model/config/family.h"
 #include "common/model/config/gguf_config.h"
 #include "common/model/config/json_fields.h"
 #include "common/model/config/mixture.h"
@@ -19,114 +20,6 @@ namespace {
 
 constexpr char kConfigFile[] = "config.json";
 constexpr int64_t kMaxConfigBytes = 16 << 20;
-
-// What a family has beyond the plain Llama, and what it assumes where config.json is silent (as transformers
-// does).
-struct Family {
-  std::string_view architecture;
-  std::string_view model_type;           // transformers' name for the configuration
-  bool optional_attention_bias = false;  // reads attention_bias: Q, K, V and O
-  bool attention_bias = false;           // where that is missing
-  bool optional_mlp_bias = false;        // reads mlp_bias
-  bool qkv_bias = false;                 // always has biases on Q, K and V
-  bool qk_norm = false;
-  bool always_windowed = false;   // sliding_window holds for all layers (Mistral)
-  int64_t window = 0;             // where sliding_window is missing then; 0: none
-  bool optional_windows = false;  // use_sliding_window, max_window_layers, layer_types (Qwen)
-  bool alternating = false;       // layer_types; without them every other layer, from the first, has `window`
-  int head_dim = 0;               // where head_dim is missing; 0: hidden / heads
-  bool optional_qk_norm = false;  // use_qk_norm
-  bool wide_qk_norm = false;
-  bool optional_qkv_bias = false;  // qkv_bias, by default true (Qwen2-MoE)
-  bool output_bias = true;         // attention_bias means that of O, too
-  bool clips_qkv = false;          // reads clip_qkv
-  double rotary_part = 1;          // where partial_rotary_factor is missing
-  bool optional_rotary_part = false;
-  double rope_theta = 10000;
-  bool needs_rope_scaling = false;
-  bool sinks = false;
-  // A mixture of experts, or null.
-  const MixtureFamily* mixture = nullptr;
-};
-
-constexpr Family kFamilies[] = {
-    {.architecture = "LlamaForCausalLM",
-     .model_type = "llama",
-     .optional_attention_bias = true,
-     .optional_mlp_bias = true},
-    {.architecture = "MistralForCausalLM", .model_type = "mistral", .always_windowed = true, .window = 4096},
-    {.architecture = "Qwen2ForCausalLM", .model_type = "qwen2", .qkv_bias = true, .optional_windows = true},
-    {.architecture = "Qwen3ForCausalLM",
-     .model_type = "qwen3",
-     .optional_attention_bias = true,
-     .qk_norm = true,
-     .optional_windows = true,
-     .head_dim = 128},
-    {.architecture = "Qwen2MoeForCausalLM",
-     .model_type = "qwen2_moe",
-     .optional_qkv_bias = true,
-     .mixture = &kQwen2Moe},
-    {.architecture = "Qwen3MoeForCausalLM",
-     .model_type = "qwen3_moe",
-     .optional_attention_bias = true,
-     .qk_norm = true,
-     .mixture = &kQwen3Moe},
-    {.architecture = "MixtralForCausalLM",
-     .model_type = "mixtral",
-     .always_windowed = true,
-     .rope_theta = 1e6,
-     .mixture = &kMixtral},
-    {.architecture = "OlmoeForCausalLM",
-     .model_type = "olmoe",
-     .optional_attention_bias = true,
-     .qk_norm = true,
-     .wide_qk_norm = true,
-     .clips_qkv = true,
-     .mixture = &kOlmoe},
-    {.architecture = "Glm4MoeForCausalLM",
-     .model_type = "glm4_moe",
-     .optional_attention_bias = true,
-     .optional_qk_norm = true,
-     .output_bias = false,
-     .rotary_part = 0.5,
-     .optional_rotary_part = true,
-     .mixture = &kGlm4Moe},
-    {.architecture = "GptOssForCausalLM",
-     .model_type = "gpt_oss",
-     .optional_attention_bias = true,
-     .attention_bias = true,
-     .window = 128,
-     .alternating = true,
-     .head_dim = 64,
-     .rope_theta = 150000,
-     .needs_rope_scaling = true,
-     .sinks = true,
-     .mixture = &kGptOss},
-};
-
-// By "architectures". Where that is missing, null or empty, as a configuration has it that was saved without
-// a model, by "model_type", from which transformers' AutoModelForCausalLM finds the same classes.
-absl::StatusOr<Family> FamilyOf(const Json& json) {
-  const auto architectures = json.find("architectures");
-  const auto type = json.find("model_type");
-  const bool by_type = architectures == json.end() || architectures->empty();  // null is empty, too
-  if (by_type
-          ? type == json.end() || !type->is_string()
-          : !architectures->is_array() || architectures->size() != 1 || !(*architectures)[0].is_string()) {
-    return absl::InvalidArgumentError(
-        fmt::format("{}: field \"architectures\" must be a list of one name{}", kConfigFile,
-                    by_type ? ", or \"model_type\" must be given in its place" : ""));
-  }
-  const Json& name = by_type ? *type : (*architectures)[0];
-  std::string known;
-  for (const Family& family : kFamilies) {
-    const std::string_view own = by_type ? family.model_type : family.architecture;
-    if (own == name.get_ref<const std::string&>()) return family;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", own);
-  }
-  return absl::InvalidArgumentError(fmt::format("{}: unknown {} {}: Baton runs {}", kConfigFile,
-                                                by_type ? "model_type" : "architecture", Shown(name), known));
-}
 
 struct RopeTypeName {
   std::string_view name;
@@ -243,6 +136,23 @@ absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& con
   return rope.status();
 }
 
+// no_rope_layers, where given, has 0 for a layer without rope; else every no_rope_layer_interval-th has none.
+void ReadUnturned(JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (!family.unturned_layers) return;
+  const int64_t interval = fields.Integer("no_rope_layer_interval", 1, kMaxLayers, 4);
+  std::vector<bool> unturned;
+  for (int layer = 0; layer < config.layers; ++layer) unturned.push_back((layer + 1) % interval == 0);
+  if (fields.Has("no_rope_layers")) {
+    const std::vector<int64_t> turned = fields.Integers("no_rope_layers", 0, 1);
+    if (std::ssize(turned) < config.layers) {
+      fields.Refuse("no_rope_layers", fmt::format("must list {} layers", config.layers));
+      return;
+    }
+    for (size_t layer = 0; layer < unturned.size(); ++layer) unturned[layer] = turned[layer] == 0;
+  }
+  if (absl::c_linear_search(unturned, true)) config.unturned_layers = std::move(unturned);
+}
+
 // layer_types, where given, or else the older pair use_sliding_window and max_window_layers.
 void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) {
   config.windows.assign(static_cast<size_t>(config.layers), 0);
@@ -255,6 +165,8 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
   } else if (family.optional_windows && fields.Flag("use_sliding_window", false)) {
     window = fields.Integer("sliding_window", 1, kMaxContext, 0);
     first_windowed = static_cast<int>(fields.Integer("max_window_layers", 0, kMaxLayers, 28));
+  } else if (family.unturned_layers && fields.Flag("use_sliding_window", false)) {
+    window = fields.Has("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext) : 0;
   } else if (family.alternating) {
     window = fields.Present("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext, 0)
                                               : family.window;
@@ -263,7 +175,8 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
     fields.Refuse("use_sliding_window", fmt::format("is not supported for {}", family.architecture));
   }
   for (int layer = first_windowed; layer < config.layers; ++layer) {
-    config.windows[static_cast<size_t>(layer)] = family.alternating && layer % 2 != 0 ? 0 : window;
+    const bool full = family.alternating ? layer % 2 != 0 : family.unturned_layers && !config.unturned(layer);
+    config.windows[static_cast<size_t>(layer)] = full ? 0 : window;
   }
   const Json* types = fields.Find("layer_types");
   if (types == nullptr) return;
@@ -273,7 +186,7 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
   }
   for (size_t layer = 0; layer < types->size(); ++layer) {
     const Json& type = (*types)[layer];
-    const bool by_layer = family.optional_windows || family.alternating;
+    const bool by_layer = family.optional_windows || family.alternating || family.unturned_layers;
     if (type == "full_attention" && by_layer) {
       config.windows[layer] = 0;
     } else if (type == "sliding_attention" && by_layer && window > 0) {
@@ -292,7 +205,9 @@ absl::Status ReadShape(JsonFields& fields, const Family& family, ModelConfig& co
   config.intermediate = fields.Integer("intermediate_size", 1, kMaxWidth);
   config.layers = static_cast<int>(fields.Integer("num_hidden_layers", 1, kMaxLayers));
   config.heads = static_cast<int>(fields.Integer("num_attention_heads", 1, kMaxHeads));
-  config.kv_heads = static_cast<int>(fields.Integer("num_key_value_heads", 1, kMaxHeads, config.heads));
+  const bool own_kv_heads = family.kv_heads != 0 && !fields.Present("num_key_value_heads");
+  config.kv_heads = static_cast<int>(
+      fields.Integer("num_key_value_heads", 1, kMaxHeads, own_kv_heads ? family.kv_heads : config.heads));
   config.context = fields.Integer("max_position_embeddings", 1, kMaxContext);
   config.rms_eps = static_cast<float>(fields.Number("rms_norm_eps", {.low = 0, .high = 1, .low_open = true}));
   if (config.heads % config.kv_heads != 0) {
@@ -323,7 +238,7 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   if (const std::string act = fields.Text("hidden_act", "silu"); act != "silu" && act != "swish") {
     fields.Refuse("hidden_act", fmt::format("is {}: only silu is known", Shown(act)));
   }
-  config.tied_embeddings = fields.Flag("tie_word_embeddings", false);
+  config.tied_embeddings = fields.Flag("tie_word_embeddings", family.tied_embeddings);
   const bool attention_bias =
       family.optional_attention_bias && fields.Flag("attention_bias", family.attention_bias);
   config.qkv_bias =
@@ -346,11 +261,12 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
   BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(text, kConfigFile));
   JsonFields fields(json, kConfigFile);
   BATON_RETURN_IF_ERROR(fields.status());
-  BATON_ASSIGN_OR_RETURN(const Family family, FamilyOf(json));
+  BATON_ASSIGN_OR_RETURN(const Family family, FamilyOf(json, kConfigFile));
   ModelConfig config;
   config.architecture = family.architecture;
   BATON_RETURN_IF_ERROR(ReadShape(fields, family, config));
   BATON_RETURN_IF_ERROR(ReadRope(fields, family, config));
+  ReadUnturned(fields, family, config);
   ReadWindows(fields, family, config);
   ReadOptions(fields, family, config);
   if (family.mixture != nullptr) ReadExperts(fields, *family.mixture, config);
@@ -425,6 +341,7 @@ std::string ModelConfig::Canonical() const {
   if (rotary_dim != head_dim) line("rotary_dim", rotary_dim);
   if (wide_qk_norm) line("wide_qk_norm", 1);
   if (sinks) line("sinks", 1);
+  for (const bool still : unturned_layers) line("unturned", still ? 1 : 0);
   if (experts.experts == 0) return text;
   line("experts", experts.experts);
   line("chosen", experts.chosen);

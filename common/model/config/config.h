@@ -61,7 +61,7 @@ struct ExpertConfig {
 };
 
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM": config.cc has all of them
+  std::string architecture;  // "LlamaForCausalLM": family.cc has all of them
   int64_t vocabulary = 0;
   int64_t hidden = 0;
   int64_t intermediate = 0;
@@ -81,6 +81,8 @@ struct ModelConfig {
   bool qk_norm = false;
   bool wide_qk_norm = false;  // over all heads together (OLMoE), not each alone
   bool sinks = false;         // a score of each head that joins its softmax (gpt-oss)
+  // [layers], or empty: queries and keys keep still, whatever their position (SmolLM3's NoPE).
+  std::vector<bool> unturned_layers;
   ExpertConfig experts;
   std::vector<bool> expert_layers;  // [layers], or empty: has experts, in the place of `intermediate`
   int extra_layers = 0;             // stored behind the layers, of no use here: multi-token prediction
@@ -106,6 +108,9 @@ struct ModelConfig {
   int64_t active_parameters() const;
   bool has_experts(int layer) const {
     return !expert_layers.empty() && expert_layers[static_cast<size_t>(layer)];
+  }
+  bool unturned(int layer) const {
+    return !unturned_layers.empty() && unturned_layers[static_cast<size_t>(layer)];
   }
   // For people: "LlamaForCausalLM, 6 layers, hidden 192, 6 heads, 2 KV heads, vocabulary 4096, context 2048".
   std::string Describe() const;

@@ -171,6 +171,10 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"glm4-moe", [](Json& config) { config["topk_group"] = 3; }},
       {"glm4-moe", [](Json& config) { config["routed_scaling_factor"] = 1.4; }},
       {"glm4-moe", [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 1.0; }},
+      {"smollm3", [](Json& config) { config["no_rope_layers"][1] = 1; }},
+      {"smollm3", [](Json& config) { config["layer_types"][1] = "full_attention"; }},
+      {"smollm3", [](Json& config) { config["sliding_window"] = 21; }},
+      {"smollm3-defaults", [](Json& config) { config["no_rope_layer_interval"] = 3; }},
       {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
       {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
       {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
@@ -236,6 +240,8 @@ std::vector<Case> AllCases() {
                               "glm4-moe",
                               "gpt-oss",
                               "gpt-oss-mxfp4",
+                              "smollm3",
+                              "smollm3-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, Glm4MoeConfig, GptOssConfig, LlamaConfig, MistralConfig,
                           MixtralConfig, Mxfp4Config, OlmoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
-                          Qwen3MoeConfig)
+                          Qwen3MoeConfig, SmolLM3Config)
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -90,6 +90,14 @@ CASES = {
                                num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2, n_group=4,
                                topk_group=2, routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True,
                                first_k_dense_replace=1), 58, torch.bfloat16, {}),
+    "smollm3": (SmolLM3Config(**{**SHAPE, "num_hidden_layers": 3}, no_rope_layer_interval=2, use_sliding_window=True,
+                              sliding_window=20, attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
+                              pad_token_id=0, rope_parameters=rope("default", 5e5)), 58, torch.bfloat16, {}),
+    # The defaults where config.json is silent: every fourth layer without rope, four KV heads, a tied head.
+    "smollm3-defaults": (SmolLM3Config(**{**SHAPE, "num_hidden_layers": 4, "num_attention_heads": 8,
+                                          "num_key_value_heads": 4}, pad_token_id=0), 50, torch.bfloat16,
+                         {"without": ["num_key_value_heads", "no_rope_layers", "no_rope_layer_interval",
+                                      "layer_types", "tie_word_embeddings", "rope_parameters"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }
@@ -187,6 +195,11 @@ def make(name, config, length, dtype, options):
         (folder / "generation_config.json").unlink(missing_ok=True)
         if options.get("v4"):
             as_v4(folder)
+        for field in options.get("without", []):
+            path = folder / "config.json"
+            full = json.loads(path.read_text())
+            del full[field]
+            path.write_text(json.dumps(full, indent=2) + "\n")
         loading = {}
         if options.get("mxfp4"):
             as_mxfp4(folder)

@@ -180,6 +180,21 @@ TEST_P(LandingTest, AtItsOwnPositionEverythingIsACopy) {
   }
 }
 
+// Keys of a layer without rope know no position.
+TEST_P(LandingTest, ALayerThatDoesNotTurnIsCopiedToAnyPosition) {
+  const Case test = Get(GetParam());
+  Landings at(test.keys, test.values, test.rope);
+  const auto canonical = Blocks(0, 2), landed = Blocks(10, 5);
+  at.Write(kSeed, canonical, 0, 0, 32);
+  LandKv(at.rope(), {.from = canonical, .from_position = 0, .to = landed, .to_position = 48, .tokens = 32},
+         at.store(), {false, true});
+  for (int64_t t = 0; t < 32; ++t) {
+    EXPECT_NE(at.Key(0, 0, canonical, t), at.Key(0, 0, landed, 48 + t)) << t;
+    EXPECT_EQ(at.Key(1, 0, canonical, t), at.Key(1, 0, landed, 48 + t)) << t;
+    EXPECT_EQ(at.Value(1, 0, canonical, t), at.Value(1, 0, landed, 48 + t)) << t;
+  }
+}
+
 // In pieces it has the same bits as at once, and nothing else is written.
 TEST_P(LandingTest, PiecesHaveTheBitsOfTheWhole) {
   const Case test = Get(GetParam());
