@@ -192,6 +192,14 @@ class Kernels {
     }
   }
 
+  // matrix, of float32, *= factor. In host memory only.
+  virtual void Scale(Matrix matrix, float factor) {
+    BATON_CHECK(memory().host() && matrix.dtype == tensor::DType::kF32);
+    for (int64_t r = 0; r < matrix.rows; ++r) {
+      for (float& value : std::span(matrix.row(r), static_cast<size_t>(matrix.cols))) value *= factor;
+    }
+  }
+
   // out[r] = row ids[r] - first of the table; zeros if the table has no such row, because another rank has
   // it.
   virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) = 0;

@@ -16,7 +16,9 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, int layer, const Atten
       shape_({.heads = config.heads / rank.shard.ranks,
               .kv_heads = config.kv_heads / rank.shard.ranks,
               .head_dim = config.head_dim,
-              .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))),
+              .scale = static_cast<float>(config.attention_multiplier != 0
+                                              ? config.attention_multiplier
+                                              : 1 / std::sqrt(static_cast<double>(config.head_dim))),
               .window = config.windows[static_cast<size_t>(layer)],
               .sinks = weights.sinks.view()}),
       weights_(weights),

@@ -90,6 +90,10 @@ struct Decoder::Impl {
   kernels::RopeTable rope, still;  // `still`: of layers that don't turn, if there are any
   std::vector<Layer> layers;
   Head head;
+  // The residual stream is kept divided by residual_multiplier: blocks then add to it as they are, and its
+  // norms, which no factor changes, take their epsilon divided by the square.
+  const float embedding_scale;
+  const float stream_eps;
   ExpertObserver* observer = nullptr;
 
   Impl(ModelConfig model, const Rank& part, Weights packed, std::unique_ptr<ExpertStore> outside,
@@ -104,7 +108,10 @@ struct Decoder::Impl {
         arena(rank.kernels.memory()),
         rope(angles.table(config)),
         still(still_angles.table(config)),
-        head(weights.head(), config.vocabulary, rank) {
+        head(weights.head(), config.vocabulary, rank),
+        embedding_scale(static_cast<float>(config.embedding_multiplier / config.residual_multiplier)),
+        stream_eps(static_cast<float>(double{config.rms_eps} /
+                                      (config.residual_multiplier * config.residual_multiplier))) {
     layers.reserve(weights.layers.size());
     for (const LayerWeights& layer : weights.layers) {
       const auto index = static_cast<int>(layers.size());
@@ -237,7 +244,8 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
     std::vector<SequenceRows> singles;
     kernels.Embed(*weights.embedding, batch.tokens, rank.shard.Of(config.vocabulary).begin, at.x);
     rank.Sum(at.x);
-    kernels.RmsNorm(at.x, weights.layers.front().attention.norm.view(), config.rms_eps, at.normed);
+    if (embedding_scale != 1) kernels.Scale(at.x, embedding_scale);
+    kernels.RmsNorm(at.x, weights.layers.front().attention.norm.view(), stream_eps, at.normed);
     for (size_t l = 0; l < layers.size(); ++l) {
       const auto& [attention, feed_forward] = layers[l];
       attention.StoreKv(at.normed, sequences, store, at.attention);
@@ -257,13 +265,13 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
         }
       }
       attention.Attend(sequences, store, at.attention, at.delta);
-      kernels.AddRmsNorm(at.x, at.delta, weights.layers[l].second_norm().view(), config.rms_eps, at.normed);
+      kernels.AddRmsNorm(at.x, at.delta, weights.layers[l].second_norm().view(), stream_eps, at.normed);
       if (const auto* dense = std::get_if<FeedForward>(&feed_forward)) {
         dense->Forward(at.normed, at.feed_forward, at.delta);
       } else {
         std::get<ExpertBlock>(feed_forward).Forward(at.normed, at.experts, at.delta, observer);
       }
-      kernels.AddRmsNorm(at.x, at.delta, NormAfter(l).view(), config.rms_eps, at.normed);
+      kernels.AddRmsNorm(at.x, at.delta, NormAfter(l).view(), stream_eps, at.normed);
     }
     head.Compute(at.normed, at.logits);
   };

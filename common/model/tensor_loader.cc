@@ -80,7 +80,7 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
   return quantizer_->Convert(part.name, whole.view, own_cols);
 }
 
-absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts) {
+absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts, double divisor) {
   std::vector<float> values;
   for (const TensorPart& part : parts) {
     if (const auto names = fused_.TensorsOf(part.name); !names.empty()) {
@@ -103,6 +103,9 @@ absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart>
     }
   }
   if (kernels_ == nullptr) return kernels::Values();
+  if (divisor != 1) {
+    for (float& value : values) value = static_cast<float>(value / divisor);
+  }
   return kernels::Values::Place(std::move(values), kernels_->memory());
 }
 

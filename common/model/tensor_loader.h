@@ -49,8 +49,8 @@ class TensorLoader {
                                                                 int64_t cols, Range own_cols);
   // Whether the quantizer changed a matrix so far.
   bool converted() const { return converted_; }
-  // Vectors of `rows` values each, one after the other, as float32.
-  absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts);
+  // Vectors of `rows` values each, one after the other, divided, as float32.
+  absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts, double divisor = 1);
 
   // A tied model may still carry its head. It has to be the embedding then, or one of the two would be
   // ignored.

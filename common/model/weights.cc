@@ -20,8 +20,9 @@ using VectorSlot = kernels::Values*;
 struct Source {
   std::variant<MatrixSlot, VectorSlot> to;
   std::vector<TensorPart> parts;
-  int64_t cols = 0;  // of a matrix, in the file
-  Range own_cols;    // of them, this rank's
+  int64_t cols = 0;    // of a matrix, in the file
+  Range own_cols;      // of them, this rank's
+  double divisor = 1;  // of a vector
   // The routed expert that the matrix is of, or null; whether it is the last one of it.
   ExpertMatrices* expert = nullptr;
   ExpertId id = {};
@@ -44,6 +45,7 @@ class WeightList {
       AddMatrix(weights.own_head, {{head, config_.vocabulary, tokens}}, config_.hidden, hidden_);
     }
     AddVector(&weights.final_norm, {{"model.norm.weight", config_.hidden, hidden_}});
+    sources_.back().divisor = config_.logits_divisor;  // logits are linear in this vector
     weights.layers.resize(static_cast<size_t>(config_.layers));
     for (int l = 0; l < config_.layers; ++l) {
       LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
@@ -173,7 +175,7 @@ absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
     BATON_ASSIGN_OR_RETURN(**matrix, loader.Matrix(source.parts, source.cols, source.own_cols));
     return **matrix == nullptr ? 0 : (**matrix)->bytes();
   }
-  BATON_ASSIGN_OR_RETURN(kernels::Values values, loader.Vector(source.parts));
+  BATON_ASSIGN_OR_RETURN(kernels::Values values, loader.Vector(source.parts, source.divisor));
   const VectorSlot to = std::get<VectorSlot>(source.to);
   *to = std::move(values);
   return to->bytes();
@@ -221,6 +223,11 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
                                 const Shard& shard, kernels::Kernels* kernels, Quantizer* quantizer,
                                 const RoutedExperts& experts) {
   if (kernels != nullptr && config.experts.experts > 0) BATON_RETURN_IF_ERROR(kernels->CheckExperts());
+  if (const std::string what = HostOnly(config);
+      kernels != nullptr && !what.empty() && !kernels->memory().host()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: the backend \"{}\" has no {}: use cpu", folder, kernels->name(), what));
+  }
   TensorLoader loader(folder, checkpoint, kernels, quantizer, stored,
                       config.experts.fused ? config.experts.experts : 0);
   if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead(kHead, kEmbedding));
@@ -275,6 +282,12 @@ std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig
   sha.Update(fmt::format("{}/1", conversion));
   const Sha256Digest digest = sha.Finish();
   return {digest.begin(), digest.end()};
+}
+
+std::string HostOnly(const ModelConfig& config) {
+  return config.embedding_multiplier != config.residual_multiplier
+             ? "embedding_multiplier other than residual_multiplier"
+             : "";
 }
 
 bool ExactSums(const FeedForwardWeights& block) { return block.down->exact_sums(); }

@@ -77,7 +77,7 @@ struct Weights {
   std::unique_ptr<kernels::PackedMatrix> embedding;  // [vocabulary, hidden]
   std::unique_ptr<kernels::PackedMatrix> own_head;   // [vocabulary, hidden]; null if tied
   std::vector<LayerWeights> layers;
-  kernels::Values final_norm;  // [hidden]
+  kernels::Values final_norm;  // [hidden], divided by logits_divisor
   int64_t bytes = 0;           // of all of these, packed, but experts outside memory
   bool converted = false;      // a matrix is not as it is stored
 
@@ -107,6 +107,9 @@ absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint&
 // converted. `converted`: Weights::converted. Reads everything once.
 std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig& stored, bool converted,
                           WeightPrecision precision);
+
+// The field of the config for which only backends in host memory have an operation; empty: there is none.
+std::string HostOnly(const ModelConfig& config);
 
 // What PackWeights would refuse of the whole model, by the same checks in the same order; nothing is packed.
 absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,

@@ -248,6 +248,13 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   config.qk_norm = family.qk_norm || (family.optional_qk_norm && fields.Flag("use_qk_norm", false));
   config.wide_qk_norm = family.wide_qk_norm;
   config.sinks = family.sinks;
+  if (family.multipliers) {
+    const JsonFields::Range positive{.low = 1e-6, .high = 1e6};
+    config.embedding_multiplier = fields.Number("embedding_multiplier", positive, 1);
+    config.attention_multiplier = fields.Number("attention_multiplier", positive, 1);
+    config.residual_multiplier = fields.Number("residual_multiplier", positive, 1);
+    config.logits_divisor = fields.Number("logits_scaling", positive, 1);
+  }
   if (family.clips_qkv && fields.Has("clip_qkv")) fields.Refuse("clip_qkv", "is not supported");
   for (int64_t id : fields.Integers("eos_token_id", 0, config.vocabulary - 1)) {
     config.eos.emplace_back(static_cast<int32_t>(id));
@@ -341,6 +348,10 @@ std::string ModelConfig::Canonical() const {
   if (rotary_dim != head_dim) line("rotary_dim", rotary_dim);
   if (wide_qk_norm) line("wide_qk_norm", 1);
   if (sinks) line("sinks", 1);
+  if (embedding_multiplier != 1) line("embedding_multiplier", exact(embedding_multiplier));
+  if (attention_multiplier != 0) line("attention_multiplier", exact(attention_multiplier));
+  if (residual_multiplier != 1) line("residual_multiplier", exact(residual_multiplier));
+  if (logits_divisor != 1) line("logits_divisor", exact(logits_divisor));
   for (const bool still : unturned_layers) line("unturned", still ? 1 : 0);
   if (experts.experts == 0) return text;
   line("experts", experts.experts);

@@ -81,6 +81,9 @@ struct ModelConfig {
   bool qk_norm = false;
   bool wide_qk_norm = false;  // over all heads together (OLMoE), not each alone
   bool sinks = false;         // a score of each head that joins its softmax (gpt-oss)
+  // Granite's factors: on embeddings, on scores of attention (0: 1 / sqrt(head_dim)), and on what a block
+  // adds to the residual stream; and what logits are divided by.
+  double embedding_multiplier = 1, attention_multiplier = 0, residual_multiplier = 1, logits_divisor = 1;
   // [layers], or empty: queries and keys keep still, whatever their position (SmolLM3's NoPE).
   std::vector<bool> unturned_layers;
   ExpertConfig experts;

@@ -39,6 +39,7 @@ struct Family {
   int kv_heads = 0;              // where num_key_value_heads is missing; 0: as many as heads
   bool tied_embeddings = false;  // where tie_word_embeddings is missing
   bool unturned_layers = false;  // no_rope_layers, no_rope_layer_interval, and windows of these layers
+  bool multipliers = false;      // Granite's four, in ModelConfig
   // A mixture of experts, or null.
   const MixtureFamily* mixture = nullptr;
 };

@@ -175,6 +175,11 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"smollm3", [](Json& config) { config["layer_types"][1] = "full_attention"; }},
       {"smollm3", [](Json& config) { config["sliding_window"] = 21; }},
       {"smollm3-defaults", [](Json& config) { config["no_rope_layer_interval"] = 3; }},
+      {"granite", [](Json& config) { config["embedding_multiplier"] = 0.31; }},
+      {"granite", [](Json& config) { config["attention_multiplier"] = 0.31; }},
+      {"granite", [](Json& config) { config["residual_multiplier"] = 1.55; }},
+      {"granite", [](Json& config) { config["logits_scaling"] = 0.51; }},
+      {"granite", [](Json& config) { config["rms_norm_eps"] = 1e-3; }},
       {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
       {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
       {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
@@ -242,6 +247,8 @@ std::vector<Case> AllCases() {
                               "gpt-oss-mxfp4",
                               "smollm3",
                               "smollm3-defaults",
+                              "granite",
+                              "granite-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -19,7 +19,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Glm4MoeConfig, GptOssConfig, LlamaConfig, MistralConfig,
+from transformers import (AutoModelForCausalLM, Glm4MoeConfig, GptOssConfig, GraniteConfig, LlamaConfig, MistralConfig,
                           MixtralConfig, Mxfp4Config, OlmoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
                           Qwen3MoeConfig, SmolLM3Config)
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
@@ -98,6 +98,12 @@ CASES = {
                                           "num_key_value_heads": 4}, pad_token_id=0), 50, torch.bfloat16,
                          {"without": ["num_key_value_heads", "no_rope_layers", "no_rope_layer_interval",
                                       "layer_types", "tie_word_embeddings", "rope_parameters"]}),
+    "granite": (GraniteConfig(**SHAPE, pad_token_id=0, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                              embedding_multiplier=0.3, attention_multiplier=0.3, residual_multiplier=1.5,
+                              logits_scaling=0.5, rope_parameters=rope("default", 5e5)), 54, torch.bfloat16, {}),
+    "granite-defaults": (GraniteConfig(**SHAPE), 45, torch.bfloat16,
+                         {"without": ["embedding_multiplier", "attention_multiplier", "residual_multiplier",
+                                      "logits_scaling", "tie_word_embeddings", "rope_parameters"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }
