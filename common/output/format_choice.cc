@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/output/parser.h"
-#include "common/output/probe_chat.h"
 #include "common/text/detokenizer.h"
 
 namespace baton::output {
@@ -51,15 +50,14 @@ std::optional<Read> Parse(const OutputFormat& format, const std::shared_ptr<cons
 }
 
 bool ReadsCalls(const OutputFormat& format, const std::shared_ptr<const text::Tokenizer>& tokenizer,
-                const text::ChatTemplate& chat_template, bool text_arguments) {
-  const CallStyle style = {.header_ids = format.header_is_id, .text_arguments = text_arguments};
-  const auto one = WrittenAnswer(chat_template, ProbeCalling(ProbeCalls(1, style)));
-  const auto two = WrittenAnswer(chat_template, ProbeCalling(ProbeCalls(2, style)));
+                const text::ChatTemplate& chat_template, const ProbeKind& kind) {
+  const auto one = WrittenAnswer(chat_template, ProbeCalling(1, kind));
+  const auto two = WrittenAnswer(chat_template, ProbeCalling(2, kind));
   // Some templates refuse a second call in a turn, and some leave it out.
   const bool single = !two.has_value() || (one.has_value() && one->answer == two->answer);
   const auto& written = single ? one : two;
   if (!written.has_value()) return false;
-  const Json calls = ProbeCalls(single ? 1 : 2);
+  const Json calls = ProbeCalls(single ? 1 : 2, {.plain = kind.plain});
   const auto read = Parse(format, tokenizer, *written);
   if (!read.has_value() || read->warnings > 0 || read->calls.size() != calls.size()) return false;
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -88,17 +86,26 @@ bool ReadsThinking(const OutputFormat& format, const std::shared_ptr<const text:
 
 FormatChoice TryFormat(const OutputFormat& format, std::shared_ptr<const text::Tokenizer> tokenizer,
                        const text::ChatTemplate& chat_template) {
-  const bool objects = ReadsCalls(format, tokenizer, chat_template, /*text_arguments=*/false);
-  const bool texts = !objects && ReadsCalls(format, tokenizer, chat_template, /*text_arguments=*/true);
-  return {.format = &format,
-          .tools = objects || texts,
-          .thinking = ReadsThinking(format, tokenizer, chat_template),
-          .text_arguments = texts || (!objects && RefusesObjects(chat_template))};
+  FormatChoice choice = {.format = &format, .thinking = ReadsThinking(format, tokenizer, chat_template)};
+  // Arguments of all kinds first: a template that writes lists as Python does still shows the markers.
+  for (const bool plain : {false, true}) {
+    for (const CallStyle& style : kCallStyles) {
+      if (!ReadsCalls(format, tokenizer, chat_template,
+                      {.style = style, .header_ids = format.header_is_id, .plain = plain})) {
+        continue;
+      }
+      choice.tools = true;
+      choice.calls = style;
+      return choice;
+    }
+  }
+  choice.calls = StyleOf(chat_template);
+  return choice;
 }
 
 FormatChoice ChooseFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
                           const text::ChatTemplate& chat_template) {
-  FormatChoice best = {.format = FindFormat("none"), .text_arguments = RefusesObjects(chat_template)};
+  FormatChoice best = {.format = FindFormat("none"), .calls = StyleOf(chat_template)};
   for (const OutputFormat& format : Formats()) {
     const FormatChoice choice = TryFormat(format, tokenizer, chat_template);
     if (choice.tools) return choice;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/output/output_format.h"
+#include "common/output/probe_chat.h"
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 
@@ -17,10 +18,10 @@ struct FormatChoice {
   const OutputFormat* format = nullptr;  // never null; "none" if nothing fits
   bool tools = false;                    // calls come back as they were put in
   bool thinking = false;                 // so does thinking, or the prompt opens it
-  bool text_arguments = false;           // earlier calls go into the template with their arguments as text
+  CallStyle calls = {};                  // how earlier calls go into the template
 };
 
-// Renders and parses some twenty short conversations.
+// Renders and parses some hundred short conversations at most.
 FormatChoice ChooseFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
                           const text::ChatTemplate& chat_template);
 // The same for one format, which an operator named: what works with this template.

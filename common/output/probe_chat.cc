@@ -1,5 +1,7 @@
 #include "common/output/probe_chat.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -7,24 +9,30 @@ namespace baton::output {
 
 using Json = text::ChatTemplate::Json;
 
+// A word of the first call that nothing else in a probe has.
+constexpr char kProbePlace[] = "Oslo";
+
 Json ProbeQuestion() { return {{"role", "user"}, {"content", "What is the weather?"}}; }
 
-Json ProbeCalls(int calls, const CallStyle& style) {
-  const auto call = [&style](std::string_view id, std::string_view header, Json arguments) {
-    if (style.text_arguments) arguments = arguments.dump();
-    return Json{{"id", std::string(style.header_ids ? header : id)},
+Json ProbeCalls(int calls, const ProbeKind& kind) {
+  const auto call = [&kind](std::string_view id, std::string_view header, Json arguments) {
+    if (kind.style.text_arguments) arguments = arguments.dump();
+    return Json{{"id", std::string(kind.header_ids ? header : id)},
                 {"type", "function"},
                 {"function", {{"name", "get_weather"}, {"arguments", std::move(arguments)}}}};
   };
+  Json arguments = {{"place", kProbePlace + std::string(" \"S\"")}, {"days", 3}};
+  if (!kind.plain) arguments.update({{"exact", true}, {"near", {"a", "b"}}});
   Json list = Json::array();
-  list.push_back(call("aBcDeF123", "functions.get_weather:0",
-                      {{"place", "Oslo \"S\""}, {"days", 3}, {"exact", true}, {"near", {"a", "b"}}}));
+  list.push_back(call("aBcDeF123", "functions.get_weather:0", std::move(arguments)));
   if (calls > 1) list.push_back(call("gHiJkL456", "functions.get_weather:1", {{"place", "Bergen"}}));
   return list;
 }
 
-Json ProbeCalling(const Json& calls) {
-  return {{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}};
+Json ProbeCalling(int calls, const ProbeKind& kind) {
+  Json message = {{"role", "assistant"}, {"content", ""}, {"tool_calls", ProbeCalls(calls, kind)}};
+  if (kind.style.none_content) message["content"] = nullptr;
+  return message;
 }
 
 Json ProbeTools() {
@@ -66,12 +74,14 @@ std::string ThinkingPrompt(const text::ChatTemplate& chat_template) {
   return prompt.ok() ? *prompt : "";
 }
 
-bool RefusesObjects(const text::ChatTemplate& chat_template) {
-  const auto takes = [&chat_template](const CallStyle& style) {
-    const Json messages = Json::array({ProbeQuestion(), ProbeCalling(ProbeCalls(1, style))});
-    return chat_template.Render({{"messages", messages}, {"tools", ProbeTools()}}).ok();
+CallStyle StyleOf(const text::ChatTemplate& chat_template) {
+  const auto writes = [&chat_template](const CallStyle& style) {
+    const Json messages = Json::array({ProbeQuestion(), ProbeCalling(1, {.style = style})});
+    const auto text = chat_template.Render({{"messages", messages}, {"tools", ProbeTools()}});
+    return text.ok() && text->find(kProbePlace) != std::string::npos;
   };
-  return !takes({}) && takes({.text_arguments = true});
+  const auto* const found = std::ranges::find_if(kCallStyles, writes);
+  return found == std::end(kCallStyles) ? CallStyle() : *found;
 }
 
 }  // namespace baton::output

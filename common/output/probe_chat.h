@@ -16,17 +16,29 @@ text::ChatTemplate::Json ProbeQuestion();
 // The definition of get_weather, with parameters of all types.
 text::ChatTemplate::Json ProbeTools();
 
-// What a template takes a call for.
+// How earlier calls go into a template.
 struct CallStyle {
-  // Its id is what stands before its arguments (OutputFormat::header_is_id); else nine letters and digits.
-  bool header_ids = false;
-  // Its arguments are the text that the model wrote; else an object.
+  // The arguments are the text that the model wrote; else an object.
   bool text_arguments = false;
+  // The content of a message that has calls alone is none; else an empty text.
+  bool none_content = false;
+  friend bool operator==(const CallStyle&, const CallStyle&) = default;
+};
+// All of them, the usual one first.
+inline constexpr CallStyle kCallStyles[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+
+// A probe may vary more of its calls than that.
+struct ProbeKind {
+  CallStyle style = {};
+  // An id is what stands before the arguments (OutputFormat::header_is_id); else nine letters and digits.
+  bool header_ids = false;
+  // The arguments are texts and numbers alone: some templates write others as Python does.
+  bool plain = false;
 };
 // One or two calls of get_weather, the first with all its parameters.
-text::ChatTemplate::Json ProbeCalls(int calls, const CallStyle& style = {});
+text::ChatTemplate::Json ProbeCalls(int calls, const ProbeKind& kind = {});
 // An assistant's message that makes them.
-text::ChatTemplate::Json ProbeCalling(const text::ChatTemplate::Json& calls);
+text::ChatTemplate::Json ProbeCalling(int calls, const ProbeKind& kind = {});
 
 struct Written {
   std::string before;  // the prompt, or the conversation without what asks for an answer
@@ -39,7 +51,8 @@ std::optional<Written> WrittenAnswer(const text::ChatTemplate& chat_template,
 // The prompt for an answer with thinking, in the words in which templates are asked for it. Empty: it
 // refuses.
 std::string ThinkingPrompt(const text::ChatTemplate& chat_template);
-// It refuses a call whose arguments are an object, and takes one whose arguments are text.
-bool RefusesObjects(const text::ChatTemplate& chat_template);
+// The first style in which the template takes a call and writes its arguments; the usual one if there is
+// none.
+CallStyle StyleOf(const text::ChatTemplate& chat_template);
 
 }  // namespace baton::output

@@ -46,11 +46,12 @@ std::vector<std::string_view> UnstableHistory(const FormatChoice& choice,
     if (!StaysAsWritten(chat_template, answer, Json::array({question}))) unstable.push_back("thinking");
   }
   if (choice.tools) {
-    const Json calls =
-        ProbeCalls(1, {.header_ids = choice.format->header_is_id, .text_arguments = choice.text_arguments});
-    const Json answer = ProbeCalling(calls);
-    const Json result = {
-        {"role", "tool"}, {"tool_call_id", calls[0]["id"]}, {"name", "get_weather"}, {"content", "12 C"}};
+    const ProbeKind kind = {.style = choice.calls, .header_ids = choice.format->header_is_id};
+    const Json answer = ProbeCalling(1, kind);
+    const Json result = {{"role", "tool"},
+                         {"tool_call_id", answer["tool_calls"][0]["id"]},
+                         {"name", "get_weather"},
+                         {"content", "12 C"}};
     if (!StaysAsWritten(chat_template, answer, Json::array({result}))) unstable.push_back("tool_calls");
   }
   return unstable;

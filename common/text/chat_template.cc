@@ -114,7 +114,7 @@ Json NormalizedMessage(const Json& message) {
   constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
   Json normalized = Json::object();
   for (const auto& [name, value] : message.items()) {
-    if (!value.is_null()) normalized[name] = value;
+    if (!value.is_null() || (name == "content" && message.contains("tool_calls"))) normalized[name] = value;
   }
   for (const std::string_view name : kReasoning) {
     const auto found = normalized.find(std::string(name));

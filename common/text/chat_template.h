@@ -44,7 +44,8 @@ class ChatTemplate {
 
   // variables: an object with at least "messages" (role, content, tool_calls, ...), and "tools",
   // "add_generation_prompt", "enable_thinking" and others as the caller sets. As transformers does, a null
-  // member of a message counts as absent, reasoning_content, thinking and reasoning name the same thing, and
+  // member of a message counts as absent (but for the content of one with calls: templates of the time before
+  // transformers 5 ask for it), reasoning_content, thinking and reasoning name the same thing, and
   // "tools" and "documents" are none and "add_generation_prompt" is false unless given. now is what
   // strftime_now sees, in local time. "tools" that are not null ask for the template of that use. A template
   // that raises is INVALID_ARGUMENT with the template's own message and line. OUT_OF_RANGE as soon as the

@@ -22,8 +22,8 @@ using Json = nlohmann::ordered_json;
 // Builds the variables of one conversation, and counts what they are made of.
 class Builder {
  public:
-  Builder(int64_t max_parts, bool text_arguments)
-      : max_parts_(max_parts), text_arguments_(text_arguments), left_(max_parts) {}
+  Builder(int64_t max_parts, const output::CallStyle& calls)
+      : max_parts_(max_parts), calls_(calls), left_(max_parts) {}
 
   absl::StatusOr<Json> Build(const v1::Conversation& conversation) {
     BATON_ASSIGN_OR_RETURN(Json variables, FromStruct(conversation.template_arguments()));
@@ -123,16 +123,26 @@ class Builder {
     BATON_RETURN_IF_ERROR(Count());
     Json result = {{"role", message.role()}, {"content", ContentOf(message)}};
     if (!message.reasoning_content().empty()) result["reasoning_content"] = message.reasoning_content();
-    if (!message.tool_call_id().empty()) result["tool_call_id"] = message.tool_call_id();
+    if (!message.tool_call_id().empty()) {
+      result["tool_call_id"] = message.tool_call_id();
+      const auto called = called_.find(message.tool_call_id());
+      if (called != called_.end()) result["name"] = called->second;
+    }
+    if (calls_.none_content && message.tool_calls_size() > 0 && ContentOf(message).empty()) {
+      result["content"] = nullptr;
+    }
     for (int i = 0; i < message.tool_calls_size(); ++i) {
       const v1::ToolCall& call = message.tool_calls(i);
       BATON_RETURN_IF_ERROR(Count());
       BATON_ASSIGN_OR_RETURN(
           Json arguments,
           FromText(call.arguments_json(), fmt::format("{}.tool_calls[{}].arguments_json", field, i)));
-      if (text_arguments_) arguments = call.arguments_json().empty() ? "{}" : call.arguments_json();
+      if (calls_.text_arguments) arguments = call.arguments_json().empty() ? "{}" : call.arguments_json();
       Json item = Json::object();
-      if (!call.id().empty()) item["id"] = call.id();
+      if (!call.id().empty()) {
+        item["id"] = call.id();
+        called_.insert_or_assign(call.id(), call.name());
+      }
       item["type"] = "function";
       item["function"] = {{"name", call.name()}, {"arguments", std::move(arguments)}};
       result["tool_calls"].push_back(std::move(item));
@@ -151,7 +161,8 @@ class Builder {
   }
 
   const int64_t max_parts_;
-  const bool text_arguments_;
+  const output::CallStyle calls_;
+  std::map<std::string_view, std::string_view> called_;  // names of calls so far, by id
   int64_t left_;
 };
 
@@ -201,8 +212,8 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
 }
 
 absl::StatusOr<Json> TemplateVariables(const v1::Conversation& conversation, int64_t max_parts,
-                                       bool text_arguments) {
-  return Builder(max_parts, text_arguments).Build(conversation);
+                                       const output::CallStyle& calls) {
+  return Builder(max_parts, calls).Build(conversation);
 }
 
 void AddThinking(const v1::Thinking& thinking, Json* variables) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
+#include "common/output/probe_chat.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace baton::router {
@@ -27,10 +28,11 @@ bool IsSystem(const v1::Message& message);
 // Of a conversation that passed CheckConversation. INVALID_ARGUMENT naming the field: JSON that is no object,
 // or that the strict reader of common/json refuses (a key that stands twice, too deep); or more than
 // `max_parts` messages, tools, calls and JSON values together. Each of them takes at least one token, so the
-// model's context is a bound that no conversation of use meets. text_arguments: the template takes the
-// arguments of calls as text (output::FormatChoice), which is then the client's.
+// model's context is a bound that no conversation of use meets. calls: how the template takes earlier calls;
+// arguments as text are the client's. A tool's message has the name of the call that it answers.
 absl::StatusOr<nlohmann::ordered_json> TemplateVariables(const v1::Conversation& conversation,
-                                                         int64_t max_parts, bool text_arguments = false);
+                                                         int64_t max_parts,
+                                                         const output::CallStyle& calls = {});
 
 // Adds what a request says of thinking to the variables of its conversation: enable_thinking and thinking,
 // which templates use for the same, and reasoning_effort. A variable `thinking` of the caller's own stays.

@@ -140,8 +140,8 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
                                 const v1::Thinking& thinking, const Tenant& tenant, int64_t contexts,
                                 const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(
-      auto variables, TemplateVariables(conversation, contexts * model.context, model.output.text_arguments));
+  BATON_ASSIGN_OR_RETURN(auto variables,
+                         TemplateVariables(conversation, contexts * model.context, model.output.calls));
   AddThinking(thinking, &variables);
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   text::LiteralText::Marked marked;

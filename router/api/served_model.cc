@@ -24,13 +24,14 @@ absl::StatusOr<output::FormatChoice> ChoiceOf(const ServedModel& served, const s
       return absl::InvalidArgumentError(fmt::format(
           "output format {}: there is none of this name (docs/output-formats.md)", Quoted(named)));
     }
-    const bool text_arguments =
-        served.chat_template != nullptr &&
-        output::TryFormat(*format, served.tokenizer, *served.chat_template).text_arguments;
+    const output::CallStyle calls =
+        served.chat_template == nullptr
+            ? output::CallStyle()
+            : output::TryFormat(*format, served.tokenizer, *served.chat_template).calls;
     return output::FormatChoice{.format = format,
                                 .tools = format->layout != output::Layout::kNone,
                                 .thinking = !format->think_cut.empty(),
-                                .text_arguments = text_arguments};
+                                .calls = calls};
   }
   if (served.chat_template == nullptr) return output::FormatChoice{.format = output::FindFormat("none")};
   return output::ChooseFormat(served.tokenizer, *served.chat_template);

@@ -39,19 +39,24 @@ struct Family {
   const char* file;
   const char* format;
   bool thinking;
-  bool text_arguments = false;
+  CallStyle calls = {};
 };
 constexpr Family kFamilies[] = {
     {"golden/text/templates/qwen_style", "hermes", true},
     {"unit/output/templates/qwen3_thinking", "hermes", true},
     {"unit/output/templates/qwq", "hermes", true},
     {"unit/output/templates/qwen3_coder", "qwen3_coder", false},
+    {"unit/output/templates/qwen3_coder_python", "qwen3_coder", false},
     {"unit/output/templates/glm45", "glm", true},
     {"unit/output/templates/mistral_v11", "mistral_v11", true},
     {"golden/text/templates/mistral_style", "mistral", false},
-    {"unit/output/templates/deepseek_v3", "deepseek_v3", false, true},
-    {"unit/output/templates/r1_distill", "deepseek_v3", true, true},
-    {"unit/output/templates/deepseek_v31", "deepseek_v31", true, true},
+    {"unit/output/templates/deepseek_v3", "deepseek_v3", false, {.text_arguments = true}},
+    {"unit/output/templates/r1_distill", "deepseek_v3", true, {.text_arguments = true}},
+    {"unit/output/templates/r1_distill_none",
+     "deepseek_v3",
+     true,
+     {.text_arguments = true, .none_content = true}},
+    {"unit/output/templates/deepseek_v31", "deepseek_v31", true, {.text_arguments = true}},
     {"unit/output/templates/kimi_k2", "kimi_k2", true},
     {"unit/output/templates/gpt_oss", "harmony", true},
     {"golden/text/templates/llama3_style", "llama3_json", false},
@@ -67,7 +72,7 @@ TEST(ChooseFormatTest, OfEveryFamily) {
     EXPECT_EQ(choice.format->name, family.format);
     EXPECT_TRUE(choice.tools);
     EXPECT_EQ(choice.thinking, family.thinking);
-    EXPECT_EQ(choice.text_arguments, family.text_arguments);
+    EXPECT_EQ(choice.calls, family.calls);
     std::erase(never, family.format);
   }
   EXPECT_THAT(never, testing::ElementsAre("none"));
@@ -99,17 +104,17 @@ TEST(ChooseFormatTest, OneCallIsEnoughOnlyWhereTheTemplateWritesNoMore) {
 }
 
 TEST(ChooseFormatTest, ArgumentsAreTextWhereAnObjectIsRefusedOrNotReadBack) {
-  EXPECT_FALSE(Choose(Template("", kHermesCall, "")).text_arguments);
+  EXPECT_FALSE(Choose(Template("", kHermesCall, "")).calls.text_arguments);
   const FormatChoice joined = Choose(Template(
       "", "{{ '<tool_call>{\"name\": \"' + f.name + '\", \"arguments\": ' + f.arguments + '}</tool_call>' }}",
       ""));
   EXPECT_EQ(joined.format->name, "hermes");
   EXPECT_TRUE(joined.tools);
-  EXPECT_TRUE(joined.text_arguments);
+  EXPECT_TRUE(joined.calls.text_arguments);
   // Also where nobody knows the format, so that the conversation can be rendered at all.
   const FormatChoice unknown = Choose(Template("", "{{ 'CALL ' + f.name + f.arguments }}", ""));
   EXPECT_FALSE(unknown.tools);
-  EXPECT_TRUE(unknown.text_arguments);
+  EXPECT_TRUE(unknown.calls.text_arguments);
 }
 
 TEST(ChooseFormatTest, NothingFitsWhatNobodyKnows) {

@@ -36,7 +36,7 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
             R"({"role":"assistant","content":"","reasoning_content":"hm","tool_calls":[)"
             R"({"id":"c1","type":"function","function":{"name":"weather","arguments":)"
             R"({"city":"Oslo","days":3,"by":["a",null]}}}]},)"
-            R"({"role":"tool","content":"rain","tool_call_id":"c1"}],)"
+            R"({"role":"tool","content":"rain","tool_call_id":"c1","name":"weather"}],)"
             R"("tools":[{"type":"function","function":{"name":"weather","description":"tells",)"
             R"("parameters":{"type":"object"}}}],"enable_thinking":false,"add_generation_prompt":true})");
 }
@@ -45,14 +45,30 @@ TEST(TemplateVariablesTest, ArgumentsAreTheClientsTextWhereTheTemplateTakesText)
   v1::Conversation conversation = FromJson(
       R"({"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": [{"name": "f"}, {"name": "g"}]}]})");
   conversation.mutable_messages(1)->mutable_tool_calls(0)->set_arguments_json("{\"a\":1,  \"b\": [ ]}");
-  const auto variables = TemplateVariables(conversation, kMany, /*text_arguments=*/true);
+  const auto variables = TemplateVariables(conversation, kMany, {.text_arguments = true});
   ASSERT_TRUE(variables.ok()) << variables.status();
   const auto& calls = (*variables)["messages"][1]["tool_calls"];
   EXPECT_EQ(calls[0]["function"]["arguments"], "{\"a\":1,  \"b\": [ ]}") << "byte for byte";
   EXPECT_EQ(calls[1]["function"]["arguments"], "{}");
   // It is read as strictly as an object.
   conversation.mutable_messages(1)->mutable_tool_calls(0)->set_arguments_json("{\"a\": 1, \"a\": 1}");
-  EXPECT_FALSE(TemplateVariables(conversation, kMany, /*text_arguments=*/true).ok());
+  EXPECT_FALSE(TemplateVariables(conversation, kMany, {.text_arguments = true}).ok());
+}
+
+TEST(TemplateVariablesTest, ContentIsNoneWhereTheTemplateAsksForThat) {
+  const v1::Conversation conversation = FromJson(R"({"messages": [
+      {"role": "assistant", "tool_calls": [{"id": "c1", "name": "f"}]},
+      {"role": "tool", "content": "a", "tool_call_id": "c1"}, {"role": "tool", "content": "b", "tool_call_id": "c2"},
+      {"role": "assistant", "content": "both", "tool_calls": [{"id": "c1", "name": "g"}]},
+      {"role": "tool", "content": "c", "tool_call_id": "c1"}, {"role": "assistant"}]})");
+  const auto messages = (*TemplateVariables(conversation, kMany, {.none_content = true}))["messages"];
+  EXPECT_TRUE(messages[0]["content"].is_null());
+  EXPECT_EQ(messages[1]["name"], "f");
+  EXPECT_FALSE(messages[2].contains("name")) << "it answers no call";
+  EXPECT_EQ(messages[3]["content"], "both");
+  EXPECT_EQ(messages[4]["name"], "g") << "the latest call of that id";
+  EXPECT_EQ(messages[5]["content"], "");
+  EXPECT_EQ((*TemplateVariables(conversation, kMany))["messages"][0]["content"], "");
 }
 
 TEST(TemplateVariablesTest, WholeNumbersAreIntegers) {
