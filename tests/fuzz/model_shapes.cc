@@ -9,11 +9,12 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <regex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
@@ -152,26 +153,38 @@ class Folder {
   std::vector<Tensor> tensors_;
 };
 
+struct MissingTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// Reads what the loader says of a tensor that it lacks: tensor "NAME" [64, 80] is missing. Nothing: it says
+// something else.
+std::optional<MissingTensor> MissingIn(std::string_view message) {
+  constexpr std::string_view kBefore = "tensor \"", kBetween = "\" [", kAfter = "] is missing";
+  const size_t before = message.find(kBefore);
+  const size_t between = message.find(kBetween, before);
+  const size_t after = message.find(kAfter, between);
+  if (before == message.npos || between == message.npos || after == message.npos) return std::nullopt;
+  const size_t name = before + kBefore.size(), shape = between + kBetween.size();
+  MissingTensor missing{.name = std::string(message.substr(name, between - name)), .shape = {}};
+  const std::vector<std::string> extents =
+      absl::StrSplit(absl::string_view(message.data() + shape, after - shape), ", ");
+  for (const std::string& extent : extents) missing.shape.push_back(std::stoll(extent));
+  return missing;
+}
+
 // Asks the loader which tensors the config wants, one after the other. An error: what it refuses.
 absl::Status AddMissing(const model::ModelConfig& config, DType dtype, Folder& folder) {
-  static const std::regex missing(R"re(tensor "([^"]+)" \[([0-9, ]*)\] is missing)re");
   constexpr int kMostTensors = 2000;
   folder.Add("model.norm.weight", {config.hidden});
   for (int i = 0; i < kMostTensors; ++i) {
     folder.WriteTensors(dtype, std::nullopt);
     BATON_ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::Open(folder.path()));
     const absl::Status checked = model::CheckWeights(folder.path(), checkpoint, config, {});
-    if (checked.ok()) return checked;
-    const std::string message(checked.message());
-    std::smatch found;
-    if (!std::regex_search(message, found, missing)) return checked;
-    std::vector<int64_t> shape;
-    const std::string extents = found[2];
-    static const std::regex number("[0-9]+");
-    for (std::sregex_iterator at(extents.begin(), extents.end(), number), end; at != end; ++at) {
-      shape.push_back(std::stoll(at->str()));
-    }
-    folder.Add(found[1], shape);
+    const auto missing = MissingIn(std::string(checked.message()));
+    if (checked.ok() || !missing.has_value()) return checked;
+    folder.Add(missing->name, missing->shape);
   }
   return absl::InternalError("there is no end of tensors");
 }
