@@ -93,8 +93,13 @@ RopeFrequencies FrequenciesFor(const ModelConfig& config) {
   return result;
 }
 
+int64_t RopeAngles::BytesFor(const ModelConfig& config) {
+  const int64_t tables = config.unturned_layers.empty() ? 1 : 2;
+  return config.context * (config.rotary_dim / 2) * int64_t{2 * sizeof(float)} * tables;
+}
+
 absl::Status RopeAngles::CheckSize(const ModelConfig& config, int64_t max_bytes) {
-  if (config.context * (config.rotary_dim / 2) > max_bytes / static_cast<int64_t>(2 * sizeof(float))) {
+  if (BytesFor(config) > max_bytes) {
     return absl::ResourceExhaustedError(
         fmt::format("rope angles for a context of {} take more than {} bytes: lower max_position_embeddings "
                     "in config.json",

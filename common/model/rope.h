@@ -33,7 +33,9 @@ class RopeAngles {
  public:
   static constexpr int64_t kMaxBytes = int64_t{4} << 30;
 
-  // RESOURCE_EXHAUSTED if the table would take more than `max_bytes`.
+  // Bytes of the tables that a decoder holds: two where some layers keep still.
+  static int64_t BytesFor(const ModelConfig& config);
+  // RESOURCE_EXHAUSTED if the tables would take more than `max_bytes`.
   static absl::Status CheckSize(const ModelConfig& config, int64_t max_bytes = kMaxBytes);
   // Refuses what CheckSize does.
   static absl::StatusOr<RopeAngles> Create(const ModelConfig& config, int64_t max_bytes = kMaxBytes);

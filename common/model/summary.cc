@@ -105,8 +105,7 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   summary.active_parameters = summary.config.active_parameters();
   summary.tensors = static_cast<int64_t>(checkpoint.tensors().size());
   summary.weight_bytes = checkpoint.bytes();
-  summary.rope_bytes = summary.config.context * (summary.config.rotary_dim / 2) * int64_t{2 * sizeof(float)} *
-                       (summary.config.unturned_layers.empty() ? 1 : 2);
+  summary.rope_bytes = RopeAngles::BytesFor(summary.config);
   BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, LoadQuantization(folder, checkpoint));
   summary.quantization = stored.Describe();
   summary.contradiction = stored.Contradiction();
