@@ -155,6 +155,13 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
         1e3 * (options.scheduler.draft_model.cost.base + options.scheduler.draft_model.cost.sequence));
   }
   parts->role = std::make_unique<DecodeRole>(options.scheduler, std::move(tokenizer), runtime);
+  const engine::Engine& engine = runtime.engine();
+  if (const int64_t held = engine.store().blocks() * kBlockTokens; held < engine.config().context) {
+    spdlog::warn(
+        "KV memory holds {} tokens and the model's context has {}: a prompt and its answer have at most that "
+        "many here; raise --kv-memory for more",
+        held, engine.config().context);
+  }
   const bool tested = !options.link_check.peers.empty();
   BATON_RETURN_IF_ERROR(runtime.Serve({parts->role.get()}, !tested));
   if (tested) {

@@ -59,6 +59,8 @@ struct Prepared {
   // max_tokens is the room in the context, and the client asked for more, or for none in particular, in a
   // mode that tells it so.
   bool fills_context = false;
+  // The client named no max_tokens: the answer may end earlier, where the worker's KV memory does.
+  bool open_ended = false;
   // The client wants token ids too (the router always asks for them).
   bool token_ids = false;
   // Nothing: no classifier looks at it.

@@ -20,6 +20,16 @@ bool WorkerLost(const absl::Status& status) {
          absl::IsUnimplemented(status) || absl::IsUnknown(status);
 }
 
+// Lowers max_tokens to what the worker's KV memory holds beside the prompt, but not below what a choice that
+// has `sent` tokens already needs: then the worker refuses, and says how much it has.
+void BoundByMemory(const fleet::Worker& worker, size_t sent, v1::DecodeRequest* request) {
+  if (worker.TotalBlocks() == 0) return;  // not known
+  const int64_t room = worker.TotalBlocks() * kBlockTokens - request->token_ids_size();
+  const int64_t bound = std::max<int64_t>(room, static_cast<int64_t>(sent) + 1);
+  request->mutable_stop()->set_max_tokens(
+      static_cast<uint32_t>(std::min<int64_t>(request->stop().max_tokens(), bound)));
+}
+
 }  // namespace
 
 RequestFlow::RequestFlow(Options options, const Clock& clock, Probe& probe)
@@ -62,6 +72,7 @@ void RequestFlow::SubmitAll(Actions* actions) {
   submitted.choices = prepared_.choices;
   submitted.placement.prompt_tokens = request.token_ids_size();
   submitted.placement.max_tokens = request.stop().max_tokens();
+  submitted.placement.open_ended = prepared_.open_ended;
   submitted.placement.arrival = options_.arrival;
   submitted.placement.deadline = options_.deadline;
   submitted.placement.session = prepared_.session;
@@ -118,6 +129,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   dial.request.mutable_sampling()->set_seed(prepared_.seed + choice);
   dial.request.mutable_output()->set_token_ids(true);
   dial.request.set_choice(choice);
+  if (prepared_.open_ended) BoundByMemory(*state.placement.decode, state.sent.size(), &dial.request);
   if (!state.sent.empty()) {
     dial.request.mutable_token_ids()->Add(state.sent.begin(), state.sent.end());
     dial.request.set_resumed_tokens(static_cast<uint32_t>(state.sent.size()));

@@ -319,6 +319,7 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
   const int64_t prompt_tokens = decode.token_ids_size();
   BATON_ASSIGN_OR_RETURN(const uint32_t max_tokens, ResolveMaxTokens(request.stop(), model.defaults,
                                                                      prompt_tokens, model.context, clamp));
+  prepared.open_ended = !request.stop().has_max_tokens();
   if (clamp) {
     const int64_t room = model.context - prompt_tokens;
     const bool asked = request.stop().has_max_tokens();

@@ -10,13 +10,22 @@ namespace baton::router {
 absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
                                   WorkerSpan all, WorkerSpan open,
                                   std::vector<std::shared_ptr<fleet::Worker>>* some) {
-  const int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
+  int64_t most = 0;
+  for (const auto& worker : all) most = std::max(most, worker->TotalBlocks());
+  int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
+  if (request.open_ended && most > 0) {
+    blocks = std::max(std::min(blocks, most), BlocksFor(request.prompt_tokens + 1));
+  }
   const auto too_small = [&](const std::shared_ptr<fleet::Worker>& worker) {
     return worker->TotalBlocks() != 0 && worker->TotalBlocks() < blocks;
   };
   if (std::all_of(all.begin(), all.end(), too_small)) {
-    int64_t most = 0;
-    for (const auto& worker : all) most = std::max(most, worker->TotalBlocks());
+    if (request.open_ended) {
+      return absl::FailedPreconditionError(fmt::format(
+          "a prompt of {} tokens and an answer take {} KV blocks, and the largest decode worker has {}: "
+          "shorten the prompt or give the workers more KV memory",
+          request.prompt_tokens, blocks, most));
+    }
     return absl::FailedPreconditionError(fmt::format(
         "a prompt of {} tokens and max_tokens of {} take {} KV blocks, and the largest decode worker "
         "has {}: lower max_tokens or give the workers more KV memory",

@@ -1,5 +1,6 @@
 // Fit: which decode workers could take a choice at all: those whose KV memory would hold it alone, and of
-// them those that have not failed it, if there are any. Pure functions.
+// them those that have not failed it, if there are any. Where no memory holds the max_tokens that nobody
+// asked for (Request::open_ended), the largest do. Pure functions.
 #pragma once
 
 #include <memory>

@@ -101,6 +101,8 @@ using Workers = std::span<const WorkerState>;
 struct Request {
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;
+  // Nobody asked for max_tokens: a worker may hold less, and the answer ends where its KV memory does.
+  bool open_ended = false;
   absl::Time arrival = absl::UnixEpoch();
   absl::Time now = absl::UnixEpoch();  // later than the arrival, if it had to wait for a decode worker
   absl::Time deadline = absl::InfiniteFuture();

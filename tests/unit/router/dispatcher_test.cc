@@ -166,6 +166,29 @@ TEST_F(DispatcherTest, APromptThatNoWorkerCanHoldIsRefusedAtOnce) {
               HasSubstr("take 21 KV blocks, and the largest decode worker has 20"));
 }
 
+TEST_F(DispatcherTest, AnAnswerWithoutMaxTokensGoesWhereItHasMostRoom) {
+  Up(0, 10);
+  Up(1, 20);
+  const auto submit = [&](int name, int64_t prompt, int64_t max_tokens) {
+    auto request = MakeRequest(name, 1, prompt);
+    request->placement.max_tokens = max_tokens;
+    request->placement.open_ended = true;
+    ASSERT_TRUE(dispatcher_.Submit(std::move(request)).ok());
+  };
+  submit(1, 16, 16 * 1000);
+  ASSERT_TRUE(results_[1][0].ok()) << results_[1][0].status();
+  EXPECT_EQ(results_[1][0]->decode->identity().address, "d1:1");
+  submit(2, 16, 16 * 9);
+  ASSERT_TRUE(results_[2][0].ok());
+  EXPECT_EQ(results_[2][0]->decode->identity().address, "d0:1") << "the small one holds that, and is free";
+  submit(3, 16 * 20 - 1, 16 * 1000);
+  ASSERT_TRUE(results_[3][0].ok()) << "one token has room";
+  submit(4, 16 * 20, 16 * 1000);
+  EXPECT_TRUE(absl::IsFailedPrecondition(results_[4][0].status()));
+  EXPECT_THAT(std::string(results_[4][0].status().message()),
+              HasSubstr("320 tokens and an answer take 21 KV blocks, and the largest decode worker has 20"));
+}
+
 TEST_F(DispatcherTest, WhatIsWithdrawnIsNotPlaced) {
   Up(0);
   dispatcher_.Submit(MakeRequest(1)).IgnoreError();

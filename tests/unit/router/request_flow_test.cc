@@ -84,6 +84,32 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   flow_->OnCancelled();
 }
 
+TEST_F(RequestFlowTest, AnAnswerWithoutMaxTokensEndsWhereTheWorkersMemoryDoes) {
+  Up(0, 4);
+  Up(1, 2);
+  for (const bool open_ended : {false, true}) {
+    Make();
+    Prepared prepared = Request();
+    prepared.request.mutable_stop()->set_max_tokens(1000);
+    prepared.open_ended = open_ended;
+    const Actions submitted = flow_->OnPrepared(std::move(prepared));
+    EXPECT_EQ(Only<Submit>(submitted).request.placement.open_ended, open_ended);
+    const Actions placed = flow_->OnPlaced(0, Place(0));
+    EXPECT_EQ(Only<Dial>(placed).request.stop().max_tokens(), open_ended ? 4u * 16 - 2 : 1000u);
+    // The next worker has less, and what was sent already is no reason to ask for nothing.
+    flow_->OnDecodeEvent(0, 1, Accepted());
+    for (int token = 0; token < 40; ++token) {
+      flow_->OnWritten(true);
+      flow_->OnDecodeEvent(0, 1, Token("a"));
+    }
+    flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"));
+    const Actions again = flow_->OnPlaced(0, Place(1));
+    EXPECT_EQ(Only<Dial>(again).request.stop().max_tokens(), open_ended ? 41u : 1000u);
+    flow_->OnCancelled();
+    flow_->OnDecodeEnd(0, 2, absl::CancelledError(""));
+  }
+}
+
 TEST_F(RequestFlowTest, HoldsTwoEventsThatTheClientHasNotTakenAndReadsNoFurther) {
   Run();  // Started is with the client and has not left
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "read:0") << "not written beside Started";
