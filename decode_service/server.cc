@@ -155,7 +155,7 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
         1e3 * (options.scheduler.draft_model.cost.base + options.scheduler.draft_model.cost.sequence));
   }
   parts->role = std::make_unique<DecodeRole>(options.scheduler, std::move(tokenizer), runtime);
-  const engine::Engine& engine = runtime.engine();
+  engine::Engine& engine = runtime.engine();
   if (const int64_t held = engine.store().blocks() * kBlockTokens; held < engine.config().context) {
     spdlog::warn(
         "KV memory holds {} tokens and the model's context has {}: a prompt and its answer have at most that "

@@ -17,13 +17,14 @@ int Run(const std::string& model, const std::vector<std::string>& weights,
     return engine::Engine::Load(
         {.model_folder = folder, .kv_bytes = int64_t{64} << 20, .weights = precision});
   };
+  const auto texts = Conversations(model);
   const auto stored = load(model, model::WeightPrecision::kStored);
   const auto print = [&](const std::string& what, auto other) {
     if (!stored.ok() || !other.ok()) {
       std::fprintf(stderr, "%s\n", (stored.ok() ? other : stored).status().ToString().c_str());
       return false;
     }
-    std::printf("%s: %s\n", what.c_str(), Describe(Compare(**stored, **other, model)).c_str());
+    std::printf("%s: %s\n", what.c_str(), Describe(Compare(**stored, **other, texts)).c_str());
     std::fflush(stdout);
     return true;
   };

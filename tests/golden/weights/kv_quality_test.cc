@@ -30,7 +30,7 @@ TEST_P(KvQualityTest, StaysCloseToFloats) {
                                       .value_dtype = GetParam().values});
   ASSERT_TRUE(floats.ok()) << floats.status();
   ASSERT_TRUE(packed.ok()) << packed.status();
-  const Quality quality = Compare(**floats, **packed, folder);
+  const Quality quality = Compare(**floats, **packed, Conversations(folder));
   std::printf("KV in %s/%s: %s\n", std::string(tensor::Name(GetParam().keys)).c_str(),
               std::string(tensor::Name(GetParam().values)).c_str(), Describe(quality).c_str());
   ASSERT_GT(quality.tokens, 5000);

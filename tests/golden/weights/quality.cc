@@ -19,23 +19,6 @@ using Json = text::ChatTemplate::Json;
 
 constexpr int64_t kChunk = 256;
 
-// Every tenth of the 200 conversations: each length and each kind of fact is among them.
-std::vector<std::vector<TokenId>> Texts(const std::string& folder) {
-  const auto chat = text::ChatTemplate::Load(folder);
-  const auto tokenizer = text::Tokenizer::Load(folder);
-  BATON_CHECK(chat.ok() && tokenizer.ok()) << folder;
-  std::ifstream file(folder + "/eval/recall.jsonl");
-  std::vector<std::vector<TokenId>> texts;
-  std::string line;
-  for (int i = 0; std::getline(file, line); ++i) {
-    if (i % 10 != 0) continue;
-    const auto rendered = (*chat)->Render({{"messages", Json::parse(line)["messages"]}});
-    BATON_CHECK(rendered.ok()) << rendered.status().ToString();
-    texts.push_back((*tokenizer)->Encode(*rendered, /*add_special_tokens=*/false).value());
-  }
-  return texts;
-}
-
 // The log probabilities of all tokens after each of `rows` tokens: [rows][vocabulary].
 std::vector<double> LogProbabilities(engine::Engine& engine, std::span<const TokenId> tokens, int64_t first,
                                      std::span<const BlockId> blocks) {
@@ -59,10 +42,28 @@ std::vector<double> LogProbabilities(engine::Engine& engine, std::span<const Tok
 
 }  // namespace
 
-Quality Compare(engine::Engine& stored, engine::Engine& other, const std::string& folder) {
+// Every tenth of the 200 conversations: each length and each kind of fact is among them.
+std::vector<std::vector<TokenId>> Conversations(const std::string& folder) {
+  const auto chat = text::ChatTemplate::Load(folder);
+  const auto tokenizer = text::Tokenizer::Load(folder);
+  BATON_CHECK(chat.ok() && tokenizer.ok()) << folder;
+  std::ifstream file(folder + "/eval/recall.jsonl");
+  std::vector<std::vector<TokenId>> texts;
+  std::string line;
+  for (int i = 0; std::getline(file, line); ++i) {
+    if (i % 10 != 0) continue;
+    const auto rendered = (*chat)->Render({{"messages", Json::parse(line)["messages"]}});
+    BATON_CHECK(rendered.ok()) << rendered.status().ToString();
+    texts.push_back((*tokenizer)->Encode(*rendered, /*add_special_tokens=*/false).value());
+  }
+  return texts;
+}
+
+Quality Compare(engine::Engine& stored, engine::Engine& other,
+                const std::vector<std::vector<TokenId>>& texts) {
   const auto vocabulary = static_cast<size_t>(stored.config().vocabulary);
   Quality sum;
-  for (const std::vector<TokenId>& text : Texts(folder)) {
+  for (const std::vector<TokenId>& text : texts) {
     const auto blocks = stored.pool().Allocate(BlocksFor(std::ssize(text)));
     const auto twins = other.pool().Allocate(BlocksFor(std::ssize(text)));
     BATON_CHECK(blocks.ok() && twins.ok());

@@ -19,7 +19,7 @@ Quality Measure(model::WeightPrecision precision) {
   EXPECT_TRUE(stored.ok()) << stored.status();
   EXPECT_TRUE(integers.ok()) << integers.status();
   if (!stored.ok() || !integers.ok()) return {};
-  const Quality quality = Compare(**stored, **integers, folder);
+  const Quality quality = Compare(**stored, **integers, Conversations(folder));
   std::printf("%s: %s\n", std::string(Name(precision)).c_str(), Describe(quality).c_str());
   return quality;
 }
