@@ -54,7 +54,6 @@ int main(int argc, char** argv) {
       "baton-router");
   app.add_option("--model", model.folder,
                  "Hugging Face folder of the model (tokenizer, template, config), or its GGUF file")
-      ->check(CLI::ExistingPath)
       ->type_name("DIR");
   app.add_option("--model-name", model.name, "Name that clients use (default: the folder's name)")
       ->type_name("NAME");

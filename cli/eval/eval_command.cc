@@ -78,8 +78,7 @@ Command AddEval(CLI::App& root, const CliContext& context) {
   engine::EngineOptions& engine = flags->eval.engine;
   app->add_option("--model", engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
-      ->type_name("DIR")
-      ->check(CLI::ExistingPath);
+      ->type_name("DIR");
   app->add_option(
          "--questions", flags->questions,
          "Questions about documents: a JSON object in each line, with messages (role, and content or "

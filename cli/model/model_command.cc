@@ -273,8 +273,7 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   auto quantizing = std::make_shared<QuantizeFlags>();
   quantize->add_option("source", quantizing->options.source, "Model folder")
       ->type_name("DIR")
-      ->required()
-      ->check(CLI::ExistingPath);
+      ->required();
   quantize->add_option("target", quantizing->options.target, "Folder to write; new")
       ->type_name("DIR")
       ->required();
@@ -317,8 +316,7 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   auto packing = std::make_shared<PackFlags>();
   pack->add_option("--model", packing->options.folder, "Model folder")
       ->type_name("DIR")
-      ->required()
-      ->check(CLI::ExistingPath);
+      ->required();
   pack->add_option("--out", packing->options.file, "File to write; one of other experts is replaced")
       ->type_name("FILE")
       ->required();

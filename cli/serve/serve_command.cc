@@ -34,7 +34,7 @@
 #include "common/command_line/option_types.h"
 #include "common/device/core_table.h"
 #include "common/device/thread_pool.h"
-#include "common/gguf/document.h"
+#include "common/model/config/model_path.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
 #include "common/worker/flags.h"
@@ -229,12 +229,10 @@ int RunServe(ServeFlags flags, const CliContext& context) {
   flags.plan.router = !flags.no_router;
   if (const absl::Status misuse = TakeDevices(flags); !misuse.ok())
     return Misused(std::string(misuse.message()));
-  const std::filesystem::path model(flags.plan.model_folder);
-  std::error_code error;
-  const bool folder = !gguf::IsGguf(model.string());
-  if (!std::filesystem::exists(folder ? model / "config.json" : model, error)) {
-    return Fail(fmt::format("{}: {}", model.string(),
-                            folder ? "no model folder: it has no config.json" : "there is no such file"));
+  for (const std::string& folder : {flags.plan.model_folder, flags.plan.moderation_model}) {
+    if (const absl::Status status = model::CheckModelPath(folder); !folder.empty() && !status.ok()) {
+      return Fail(std::string(status.message()));
+    }
   }
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
@@ -346,7 +344,8 @@ int RunServe(ServeFlags flags, const CliContext& context) {
   const absl::Status status = supervisor.Run();
   watch.reset();
   screen.Set("");
-  if (!flags.announce.empty()) std::filesystem::remove(flags.announce, error);
+  std::error_code ignored;
+  if (!flags.announce.empty()) std::filesystem::remove(flags.announce, ignored);
   return status.ok() ? kExitOk : Fail(status);
 }
 
@@ -372,8 +371,7 @@ Command AddServe(CLI::App& root, const CliContext& context) {
          "--moderation-model", plan.moderation_model,
          "Folder of a classifier that judges answers for requests that ask for it, with a small worker "
          "of its own; models/baton-guard is one (docs/moderation.md)")
-      ->type_name("DIR")
-      ->check(CLI::ExistingPath);
+      ->type_name("DIR");
   flags->prefill_count = app->add_option("--prefill", plan.prefill,
                                          "Prefill workers; with 0, decode workers compute prompts themselves")
                              ->type_name("N")

@@ -50,7 +50,7 @@ CLI::Validator Address() {
 }
 
 std::optional<std::vector<int>> ParseNumbers(std::string_view text) {
-  constexpr int kMaxNumber = 1023;
+  constexpr int kMaxNumber = (1 << 20) - 1;
   constexpr size_t kMaxNumbers = 1024;
   std::vector<int> numbers;
   const auto parse = [](const std::string& digits) {
@@ -64,8 +64,8 @@ std::optional<std::vector<int>> ParseNumbers(std::string_view text) {
     const int first = parse(part.substr(0, dash));
     const int last = dash == std::string::npos ? first : parse(part.substr(dash + 1));
     if (first < 0 || last < first) return std::nullopt;
+    if (numbers.size() + static_cast<size_t>(last - first) >= kMaxNumbers) return std::nullopt;
     for (int number = first; number <= last; ++number) numbers.push_back(number);
-    if (numbers.size() > kMaxNumbers) return std::nullopt;
   }
   return numbers;
 }

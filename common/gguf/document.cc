@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/base/lfs_pointer.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
 
@@ -392,6 +393,7 @@ absl::StatusOr<std::vector<double>> Document::Numbers(std::string_view key) cons
 
 absl::StatusOr<File> File::Open(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path));
+  BATON_RETURN_IF_ERROR(RefuseLfsPointer(path, mapping.bytes()));
   BATON_ASSIGN_OR_RETURN(Document document, Document::Parse(mapping.bytes(), path));
   return File{std::move(mapping), std::move(document)};
 }

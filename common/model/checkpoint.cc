@@ -45,6 +45,23 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
   return shards;
 }
 
+// ", but NAME, which is not read", of a file or of shards in another format.
+std::string OtherWeights(const fs::path& folder) {
+  static constexpr const char* kOthers[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                            "consolidated.safetensors", "consolidated.00.pth"};
+  for (const char* name : kOthers) {
+    if (Exists(folder / name)) return fmt::format(", but {}, which is not read", name);
+  }
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (name.starts_with("model-") && name.ends_with(".safetensors")) {
+      return fmt::format(", but {}, one of several that {} would list", name, kIndex);
+    }
+  }
+  return "";
+}
+
 void AddLength(Sha256& sha, uint64_t value) {
   std::array<std::byte, 8> bytes;
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(value >> (8 * i));
@@ -79,8 +96,9 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
   }
   if (!Exists(root / kIndex)) {
     return absl::NotFoundError(
-        fmt::format("{}: neither {} nor {} is here; save the weights as safetensors, or name a GGUF file",
-                    folder, kSingle, kIndex));
+        fmt::format("{}: neither {} nor {} is here{}; save the weights as safetensors (from_pretrained and "
+                    "save_pretrained of transformers do), or name a GGUF file",
+                    folder, kSingle, kIndex, OtherWeights(root)));
   }
   BATON_ASSIGN_OR_RETURN(const auto map, ReadIndex(root / kIndex));
   std::set<std::string> shards;

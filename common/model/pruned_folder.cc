@@ -238,7 +238,10 @@ absl::StatusOr<Pruned> PruneExperts(const PruneOptions& options) {
   int64_t done = 0;
   const int64_t all = WindowsOf(std::ssize(options.calibration), window) +
                       2 * WindowsOf(std::ssize(options.held_out), window);
-  const auto window_done = [&] { options.progress(++done, all); };
+  const auto window_done = [&] {
+    ++done;
+    if (options.progress) options.progress(done, all);
+  };
   BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeCpuKernels({.threads = options.threads}));
   Pruned pruned = {.experts_before = config.experts.experts,
                    .experts_after = left,

@@ -31,7 +31,7 @@ struct PruneOptions {
   int64_t window = 512;
   int threads = 1;
   // Called as windows are done, of all that there are.
-  std::function<void(int64_t done, int64_t all)> progress = [](int64_t, int64_t) {};
+  std::function<void(int64_t done, int64_t all)> progress = {};
 };
 
 struct Pruned {

@@ -40,14 +40,19 @@ struct PlannedMatrix {
   MatrixShape shape;
   WeightPrecision precision;
   std::string prefix;  // "model.layers.0.mlp.up_proj."
+  // The embeddings of a model that are its head, too: transformers shares the weight, and wants each to have
+  // scales of its own.
+  bool is_head = false;
 };
 
 std::vector<TensorEntry> EntriesOf(const PlannedMatrix& matrix) {
   const auto [name, rows, cols] = matrix.shape;
   const std::string& prefix = matrix.prefix;
   if (matrix.precision == WeightPrecision::kInt8) {
-    return {{prefix + kWeight, "I8", {rows, cols}, rows * cols},
-            {prefix + "weight_scale", "F32", {rows, 1}, rows * 4}};
+    std::vector<TensorEntry> entries = {{prefix + kWeight, "I8", {rows, cols}, rows * cols},
+                                        {prefix + "weight_scale", "F32", {rows, 1}, rows * 4}};
+    if (matrix.is_head) entries.push_back({"lm_head.weight_scale", "F32", {rows, 1}, rows * 4});
+    return entries;
   }
   const int64_t groups = LatticeGroups(cols), words = (cols + 7) / 8, zero_words = (rows + 7) / 8;
   return {{prefix + "weight_packed", "I32", {rows, words}, rows * words * 4},
@@ -66,7 +71,9 @@ std::vector<std::byte> BytesOf(const PlannedMatrix& matrix, const ConvertedMatri
   };
   if (matrix.precision == WeightPrecision::kInt8) {
     add(made.values.data(), made.values.size());
-    add(made.scales.data(), made.scales.size() * sizeof(float));
+    for (int copy = 0; copy < (matrix.is_head ? 2 : 1); ++copy) {
+      add(made.scales.data(), made.scales.size() * sizeof(float));
+    }
     return bytes;
   }
   const kernels::Quantization& q = made.view.quantization;
@@ -96,14 +103,17 @@ std::vector<std::byte> BytesOf(const PlannedMatrix& matrix, const ConvertedMatri
   return bytes;
 }
 
-OrderedJson SchemeOf(WeightPrecision precision, std::vector<std::string> targets) {
+// `rounds_rows`: the rows that such a matrix multiplies are rounded, too.
+OrderedJson SchemeOf(WeightPrecision precision, bool rounds_rows, std::vector<std::string> targets) {
   OrderedJson scheme = {{"targets", std::move(targets)}};
   if (precision == WeightPrecision::kInt8) {
     scheme["format"] = "int-quantized";
     scheme["weights"] = {
         {"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}, {"dynamic", false}};
-    scheme["input_activations"] = {
-        {"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "token"}, {"dynamic", true}};
+    if (rounds_rows) {
+      scheme["input_activations"] = {
+          {"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "token"}, {"dynamic", true}};
+    }
   } else {
     scheme["format"] = "pack-quantized";
     scheme["weights"] = {{"num_bits", 4},
@@ -118,23 +128,31 @@ OrderedJson SchemeOf(WeightPrecision precision, std::vector<std::string> targets
 
 // What other programs need to know.
 OrderedJson ConfigOf(const std::vector<PlannedMatrix>& matrices, const std::set<std::string>& routers) {
-  std::map<WeightPrecision, std::set<std::string>> modules;  // by the last parts of their names
+  // The last parts of their names. Embeddings are looked up by ids, which other programs would round.
+  std::map<std::pair<WeightPrecision, bool>, std::set<std::string>> modules;
   for (const PlannedMatrix& matrix : matrices) {
     std::string module = matrix.prefix.substr(0, matrix.prefix.size() - 1);
     module = module.substr(module.rfind('.') + 1);
-    modules[matrix.precision].insert(fmt::format("re:.*{}$", module));
+    const bool rounds_rows = matrix.precision == WeightPrecision::kInt8 && module != "embed_tokens";
+    modules[{matrix.precision, rounds_rows}].insert(fmt::format("re:.*{}$", module));
+  }
+  if (std::ranges::any_of(matrices, &PlannedMatrix::is_head)) {
+    modules[{WeightPrecision::kInt8, true}].insert("re:.*lm_head$");
   }
   OrderedJson groups = OrderedJson::object();
-  for (const auto& [precision, targets] : modules) {
+  std::set<WeightPrecision> precisions;
+  for (const auto& [kind, targets] : modules) {
+    const auto& [precision, rounds_rows] = kind;
+    precisions.insert(precision);
     groups[fmt::format("group_{}", groups.size())] =
-        SchemeOf(precision, std::vector<std::string>(targets.begin(), targets.end()));
+        SchemeOf(precision, rounds_rows, std::vector<std::string>(targets.begin(), targets.end()));
   }
   OrderedJson ignored = OrderedJson::array();
   for (const std::string& name : routers) {
     ignored.push_back(name.substr(0, name.size() - std::strlen(kWeight) - 1));
   }
-  const bool mixed = modules.size() > 1;
-  const bool int8 = modules.contains(WeightPrecision::kInt8);
+  const bool mixed = precisions.size() > 1;
+  const bool int8 = precisions.contains(WeightPrecision::kInt8);
   return {{"quant_method", "compressed-tensors"},
           {"format", mixed  ? "mixed-precision"
                      : int8 ? "int-quantized"
@@ -176,7 +194,11 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
       return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\": {} columns are no whole groups of {}",
                                                     options.source, shape.name, shape.cols, kLatticeGroup));
     }
-    matrices.push_back({shape, precision, shape.name.substr(0, shape.name.size() - std::strlen(kWeight))});
+    matrices.push_back({.shape = shape,
+                        .precision = precision,
+                        .prefix = shape.name.substr(0, shape.name.size() - std::strlen(kWeight)),
+                        .is_head = config.tied_embeddings && precision == WeightPrecision::kInt8 &&
+                                   shape.name == "model.embed_tokens.weight"});
     converted.insert(shape.name);
     all += shape.rows * shape.cols;
   }
@@ -209,7 +231,7 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
     }
     BATON_RETURN_IF_ERROR(file.Write(BytesOf(matrix, *made)));
     done += rows * cols;
-    options.progress(done, all);
+    if (options.progress) options.progress(done, all);
   }
   for (const StoredTensor* tensor : kept) BATON_RETURN_IF_ERROR(file.Write(tensor->bytes));
   BATON_RETURN_IF_ERROR(file.Close());

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -18,8 +17,7 @@ struct QuantizeOptions {
   std::string target;                                  // is made; must not exist, or be empty
   WeightPrecision precision = WeightPrecision::kInt8;  // kInt8 or kInt4
   int threads = 1;
-  // Called after each matrix: values converted so far, and of all.
-  std::function<void(int64_t done, int64_t all)> progress = [](int64_t, int64_t) {};
+  ConversionProgress progress = {};  // called after each matrix; or empty
 };
 
 // Writes model.safetensors and config.json, and copies all other files but weights. Errors name the folder

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "common/base/lfs_pointer.h"
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
 
@@ -205,6 +206,7 @@ absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path));
+  BATON_RETURN_IF_ERROR(RefuseLfsPointer(path, mapping.bytes()));
   SafetensorsFile file(std::move(mapping));
   file.mapping_.WillRead();
   BATON_ASSIGN_OR_RETURN(file.tensors_, ParseSafetensors(file.mapping_.bytes(), path));

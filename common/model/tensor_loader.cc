@@ -110,16 +110,19 @@ absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart>
 }
 
 absl::Status TensorLoader::TiedHead(const std::string& head, const std::string& embedding) {
-  const StoredTensor* copy = checkpoint_.Find(head);
-  const StoredTensor* original = checkpoint_.Find(embedding);
-  if (copy == nullptr || original == nullptr) return absl::OkStatus();
-  taken_.insert(head);
-  if (copy->dtype == original->dtype && copy->shape == original->shape &&
-      std::ranges::equal(copy->bytes, original->bytes)) {
-    return absl::OkStatus();
+  for (const auto& [name, copy] : checkpoint_.tensors()) {
+    if (!name.starts_with(head)) continue;
+    const std::string original_name = embedding + name.substr(head.size());
+    const StoredTensor* original = checkpoint_.Find(original_name);
+    if (original == nullptr) continue;
+    taken_.insert(name);
+    if (copy->dtype != original->dtype || copy->shape != original->shape ||
+        !std::ranges::equal(copy->bytes, original->bytes)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{}: tie_word_embeddings is true, but \"{}\" differs from \"{}\"", folder_, name, original_name));
+    }
   }
-  return absl::InvalidArgumentError(fmt::format(
-      "{}: tie_word_embeddings is true, but \"{}\" differs from \"{}\"", folder_, head, embedding));
+  return absl::OkStatus();
 }
 
 absl::Status TensorLoader::NothingLeft(const ModelConfig& config) const {

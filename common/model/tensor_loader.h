@@ -52,8 +52,8 @@ class TensorLoader {
   // Vectors of `rows` values each, one after the other, divided, as float32.
   absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts, double divisor = 1);
 
-  // A tied model may still carry its head. It has to be the embedding then, or one of the two would be
-  // ignored.
+  // A tied model may still carry the tensors of its head, which begin with `head`. They have to be those of
+  // the embedding then, or one of the two would be ignored.
   absl::Status TiedHead(const std::string& head, const std::string& embedding);
   // Every tensor must have been of use. Old checkpoints carry rope frequencies, which follow from the config.
   // So do those of layers that are of no use here (ModelConfig::extra_layers).

@@ -230,7 +230,7 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
   }
   TensorLoader loader(folder, checkpoint, kernels, quantizer, stored,
                       config.experts.fused ? config.experts.experts : 0);
-  if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead(kHead, kEmbedding));
+  if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead("lm_head.", "model.embed_tokens."));
   Weights weights;
   WeightList list(config, shard);
   list.AddAll(EmbeddingOf(checkpoint, config), kHead, weights);

@@ -77,8 +77,34 @@ std::optional<std::string> Text(std::string_view raw) {
 
 }  // namespace
 
+void AppendJson(const ValueEnd& before, char c, std::string* json) {
+  if (!before.takes_text() || static_cast<unsigned char>(c) >= 0x20) {
+    *json += c;
+    return;
+  }
+  const std::string quoted = Json(std::string(1, c)).dump();
+  json->append(quoted, 1, quoted.size() - 2);
+}
+
+namespace {
+
+// A JSON text with the escapes that AppendJson adds.
+std::string WithEscapes(std::string_view text) {
+  std::string json;
+  json.reserve(text.size());
+  ValueEnd value;
+  for (const char c : text) {
+    AppendJson(value, c, &json);
+    value.Push(c);
+  }
+  return json;
+}
+
+}  // namespace
+
 // {"name": ..., "arguments" or "parameters": {...}, "id": ...}; other members are ignored.
-std::optional<Call> ReadObject(std::string_view text) {
+std::optional<Call> ReadObject(std::string_view written) {
+  const std::string text = WithEscapes(written);
   if (!IsObject(text)) return std::nullopt;
   Call call;
   for (const auto& [key, raw] : RawMembers(text)) {
@@ -88,7 +114,8 @@ std::optional<Call> ReadObject(std::string_view text) {
       (key == "name" ? call.name : call.id) = *value;
     } else if (key == "arguments" || key == "parameters") {
       call.arguments = std::string(raw);
-      if (const auto quoted = Text(raw); quoted.has_value()) call.arguments = *quoted;  // JSON in a string
+      if (const auto quoted = Text(raw); quoted.has_value())
+        call.arguments = WithEscapes(*quoted);  // JSON in a string
     }
   }
   if (call.arguments.empty()) call.arguments = "{}";
@@ -98,7 +125,8 @@ std::optional<Call> ReadObject(std::string_view text) {
 
 namespace {
 
-Calls ReadList(std::string_view text) {
+Calls ReadList(std::string_view written) {
+  const std::string text = WithEscapes(written);
   const auto json = json::Parse<Json>(text);
   if (!json.ok() || !json->is_array()) return std::nullopt;
   std::vector<Call> calls;
@@ -157,7 +185,7 @@ Calls ReadNamed(const OutputFormat& format, std::string_view text) {
     arguments.remove_suffix(format.fence_close.size());
     arguments = Trimmed(arguments);
   }
-  call.arguments = std::string(arguments);
+  call.arguments = WithEscapes(arguments);
   if (!IsObject(call.arguments)) return std::nullopt;
   return std::vector<Call>{std::move(call)};
 }
@@ -165,7 +193,7 @@ Calls ReadNamed(const OutputFormat& format, std::string_view text) {
 // A raw value: a string if the schema says so, else the JSON that it is, else a string.
 Json Typed(std::string_view raw, const std::string& type) {
   if (type != "string") {
-    const auto json = json::Parse<Json>(raw);
+    const auto json = json::Parse<Json>(WithEscapes(raw));
     if (json.ok() && (!type.empty() || !json->is_string())) return *json;
     // As Python writes them, which models of this layout learned from. Without a schema they may be text.
     const std::string_view word = Trimmed(raw);

@@ -1,6 +1,6 @@
 // The text of one call, or of a list of calls, as the format writes it: name and arguments. Arguments come
-// out as a JSON object: byte for byte where the model wrote JSON, else made of values that the tool's schema
-// gives a type. Linear in the text, nesting is bounded. Pure functions.
+// out as a JSON object: byte for byte where the model wrote JSON (but for AppendJson's escapes), else made of
+// values that the tool's schema gives a type. Linear in the text, nesting is bounded. Pure functions.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/output/output_format.h"
+#include "common/output/value_end.h"
 
 namespace baton::output {
 
@@ -23,6 +24,10 @@ struct Call {
 
 // The type in a tool's schema of one of its parameters ("string", "integer", ...); empty: not known.
 using ParameterType = std::function<std::string(std::string_view tool, std::string_view parameter)>;
+
+// Appends `c` to a JSON text of which `before` has seen what is there. A control character that stands in a
+// string as it is, as models write the line breaks of code, becomes the escape that JSON has for it.
+void AppendJson(const ValueEnd& before, char c, std::string* json);
 
 // A call in a list of objects; without its markers.
 std::optional<Call> ReadObject(std::string_view text);

@@ -93,7 +93,7 @@ void CallStream::PushByte(char c, std::string* arguments) {
     return;
   }
   if (state_ == State::kArguments) {
-    *arguments += c;
+    AppendJson(value_, c, arguments);
     value_.Push(c);
     if (value_.ended()) state_ = State::kAfter;
     return;

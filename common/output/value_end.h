@@ -34,6 +34,8 @@ class ValueEnd {
   // Inside a string. No string has a line break or another control character in it: where one came, nothing
   // is known of quotes any more.
   bool quoted() const { return quote_ != 0 && !broken_; }
+  // The next byte is text of a string in JSON, if it does not end the string.
+  bool takes_text() const { return quote_ == '"' && !escaped_; }
   // Brackets that are open.
   int depth() const { return depth_; }
   // The outermost bracket was closed.

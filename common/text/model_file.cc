@@ -7,6 +7,8 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/lfs_pointer.h"
+#include "common/base/status.h"
 
 namespace baton::text {
 namespace {
@@ -32,6 +34,7 @@ absl::StatusOr<std::string> ReadModelFile(const std::string& path) {
   if (!file.read(content.data(), static_cast<std::streamsize>(size))) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": can't read: ", std::strerror(errno)));
   }
+  BATON_RETURN_IF_ERROR(RefuseLfsPointer(path, content));
   return content;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +22,18 @@ std::vector<uint32_t> RawIds(std::span<const TokenId> tokens) {
   ids.reserve(tokens.size());
   for (const TokenId token : tokens) ids.push_back(static_cast<uint32_t>(token.value()));
   return ids;
+}
+
+// NOT_FOUND: the folder has no tokenizer.json, but maybe one in another format.
+absl::Status NoTokenizer(const std::string& folder) {
+  for (const char* other : {"tekken.json", "tokenizer.model", "vocab.json"}) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(std::filesystem::path(folder) / other, ignored)) continue;
+    return absl::NotFoundError(absl::StrCat(folder, "/tokenizer.json: no such file, but ", other,
+                                            ", which is not read: AutoTokenizer.from_pretrained and "
+                                            "save_pretrained of transformers write a tokenizer.json"));
+  }
+  return absl::NotFoundError(absl::StrCat(folder, "/tokenizer.json: no such file"));
 }
 
 }  // namespace
@@ -58,22 +72,30 @@ Tokenizer::~Tokenizer() = default;
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& folder) {
   const bool gguf = gguf::IsGguf(folder);
   const std::string path = gguf ? folder : absl::StrCat(folder, "/tokenizer.json");
-  std::string json;
+  std::string json, config;
   if (gguf) {
     BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(path));
     BATON_ASSIGN_OR_RETURN(json, TokenizerOfGguf(file.document));
   } else {
-    BATON_ASSIGN_OR_RETURN(json, ReadModelFile(path));
+    absl::StatusOr<std::string> content = ReadModelFile(path);
+    if (absl::IsNotFound(content.status())) return NoTokenizer(folder);
+    BATON_ASSIGN_OR_RETURN(json, std::move(content));
+    content = ReadModelFile(absl::StrCat(folder, "/tokenizer_config.json"));
+    if (!absl::IsNotFound(content.status())) {
+      BATON_ASSIGN_OR_RETURN(config, std::move(content));
+    }
   }
-  auto tokenizer = FromJson(json);
+  auto tokenizer = FromJson(json, config);
   if (!tokenizer.ok()) return InFile(path, tokenizer.status());
   return tokenizer;
 }
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view json) {
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view json,
+                                                                     std::string_view config) {
   auto impl = std::make_unique<Impl>();
   baton_text_bytes error;
-  if (int32_t code = CallRust(baton_tokenizer_new, Data(json), json.size(), &impl->handle, &error);
+  if (int32_t code = CallRust(baton_tokenizer_new, Data(json), json.size(), Data(config), config.size(),
+                              &impl->handle, &error);
       code != BATON_TEXT_OK) {
     return TakeError(code, error);
   }

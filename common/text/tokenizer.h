@@ -27,13 +27,14 @@ struct EncodeBounds {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json from a model folder, or what a GGUF file says of its tokenizer. NOT_FOUND or
-  // INVALID_ARGUMENT, with the file's path. Truncation and padding that the file asks for are ignored: a
-  // prompt is never truncated silently. A file whose normalizer, pre-tokenizer or decoder could make more
-  // than 64 bytes of one is refused.
+  // Reads tokenizer.json from a model folder, with the tokens that its tokenizer_config.json adds, or what a
+  // GGUF file says of its tokenizer. NOT_FOUND or INVALID_ARGUMENT, with the file's path. Truncation and
+  // padding that the file asks for are ignored: a prompt is never truncated silently. A file whose
+  // normalizer, pre-tokenizer or decoder could make more than 64 bytes of one is refused.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& folder);
-  // The same from the file's content.
-  static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(std::string_view json);
+  // The same from the content of the files; `config` may be empty.
+  static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(std::string_view json,
+                                                                   std::string_view config = "");
   ~Tokenizer();
 
   // INVALID_ARGUMENT for text that is not UTF-8, with the byte offset. add_special_tokens: BOS and the like,

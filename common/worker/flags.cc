@@ -143,8 +143,7 @@ void RequireTierForKey(CLI::App& app) {
 void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
-      ->type_name("DIR")
-      ->check(CLI::ExistingPath);
+      ->type_name("DIR");
   app.add_option("--model-name", options.model_name,
                  "What clients call the model (default: the folder's name)")
       ->type_name("NAME");

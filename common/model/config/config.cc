@@ -11,6 +11,7 @@
 #include "common/model/config/end_tokens.h"
 #include "common/model/config/family.h"
 #include "common/model/config/gguf_config.h"
+#include "common/model/config/model_path.h"
 #include "common/model/config/json_fields.h"
 #include "common/model/config/mixture.h"
 #include "common/model/config/quantization.h"
@@ -290,6 +291,7 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
 }
 
 absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& folder) {
+  BATON_RETURN_IF_ERROR(CheckModelPath(folder));
   if (gguf::IsGguf(folder)) {
     BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(folder));
     BATON_ASSIGN_OR_RETURN(const Json json, ConfigOfGguf(file.document));

@@ -8,6 +8,8 @@
 #include <limits>
 #include <system_error>
 
+#include "common/base/lfs_pointer.h"
+#include "common/base/status.h"
 #include "common/json/strict_json.h"
 
 namespace baton::model {
@@ -36,6 +38,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit)
   std::string text(static_cast<size_t>(size), '\0');
   file.seekg(0);
   if (!file.read(text.data(), size)) return absl::UnavailableError(fmt::format("{}: can't be read", path));
+  BATON_RETURN_IF_ERROR(RefuseLfsPointer(path, text));
   return text;
 }
 

@@ -41,7 +41,20 @@ TEST(ModelInspectTest, AFolderWithoutAModelDoesNotLoad) {
   const Outcome outcome = RunBaton({"model", "inspect", BATON_SOURCE_DIR});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("does not load: "));
-  EXPECT_THAT(outcome.err, HasSubstr("config.json: there is no such file"));
+  EXPECT_THAT(outcome.err, HasSubstr("no model folder: it has no config.json"));
+}
+
+// Standard error is no terminal here.
+TEST(ModelQuantizeTest, WritesAFolderThatAnswers) {
+  const std::string target = testing::TempDir() + "/quantized-" + std::to_string(getpid());
+  const Outcome written = RunBaton({"model", "quantize", std::string(BATON_SOURCE_DIR) + "/models/baton-tiny",
+                                    target, "--weights", "int8"});
+  EXPECT_EQ(written.code, 0) << written.err;
+  EXPECT_EQ(written.err, "int8 is in " + target + "\n");
+  const Outcome answer = RunBaton({"generate", "--model", target, "--prompt", "Hello", "--max-tokens", "4"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_FALSE(answer.out.empty());
+  std::filesystem::remove_all(target);
 }
 
 TEST(ModelInspectTest, AGgufFileLoads) {

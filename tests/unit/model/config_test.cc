@@ -511,7 +511,7 @@ TEST(ModelConfigTest, CountsParametersOfMixtures) {
 TEST(ModelConfigTest, LoadNamesTheFolder) {
   const auto missing = ModelConfig::Load("/nowhere/at/all");
   EXPECT_TRUE(absl::IsNotFound(missing.status()));
-  EXPECT_EQ(missing.status().message(), "/nowhere/at/all/config.json: there is no such file");
+  EXPECT_EQ(missing.status().message(), "/nowhere/at/all: there is no such file or folder: name a model's folder, or a GGUF file");
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST_F(DecoderTest, PassesOnWhatConfigAndFilesRefuse) {
   {
     const ModelFolder folder("llama-mha");
     folder.Remove("config.json");
-    EXPECT_EQ(MessageFor(folder), folder.path() + "/config.json: there is no such file");
+    EXPECT_EQ(MessageFor(folder), folder.path() + ": no model folder: it has no config.json");
   }
   {
     const ModelFolder folder("llama-yarn");

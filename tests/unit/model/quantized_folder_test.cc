@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -105,8 +106,36 @@ TEST_F(QuantizedFolderTest, CopiesTheOtherFilesAndSaysWhatItIs) {
   const auto& quantization = json["quantization_config"];
   EXPECT_EQ(quantization["quant_method"], "compressed-tensors");
   EXPECT_EQ(quantization["format"], "mixed-precision");
-  EXPECT_EQ(quantization["config_groups"].size(), 2u);
+  EXPECT_EQ(quantization["config_groups"].size(), 3u);
   EXPECT_EQ(json["hidden_size"], 64);
+}
+
+// Others round the input of a module whose group says so: that of the embeddings is token ids. With tied
+// weights the head is a module of its own there, with scales of its own.
+TEST_F(QuantizedFolderTest, SaysOfAllButTheEmbeddingsThatTheirInputIsRounded) {
+  for (const char* model : {"llama-mha", "llama-gqa-tied"}) {
+    SCOPED_TRACE(model);
+    const ModelFolder source(model);
+    std::filesystem::remove_all(target_);
+    ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt8).ok());
+    const auto json = nlohmann::json::parse(std::ifstream(target_ + "/config.json"));
+    const auto& quantization = json["quantization_config"];
+    EXPECT_EQ(quantization["format"], "int-quantized");
+    std::map<std::string, bool> rounded;
+    for (const auto& group : quantization["config_groups"]) {
+      EXPECT_EQ(group["weights"]["num_bits"], 8);
+      for (const auto& target : group["targets"]) rounded[target] = group.contains("input_activations");
+    }
+    EXPECT_EQ(rounded.size(), 9u);
+    EXPECT_TRUE(rounded.contains("re:.*lm_head$"));
+    for (const auto& [target, is_rounded] : rounded) {
+      EXPECT_EQ(is_rounded, target != "re:.*embed_tokens$") << target;
+    }
+    const auto written = Checkpoint::Open(target_);
+    ASSERT_TRUE(written.ok()) << written.status();
+    EXPECT_NE(written->Find("lm_head.weight_scale"), nullptr);
+    EXPECT_EQ(written->Find("lm_head.weight") == nullptr, json["tie_word_embeddings"].get<bool>());
+  }
 }
 
 TEST_F(QuantizedFolderTest, RefusesFusedExperts) {

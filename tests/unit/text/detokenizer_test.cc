@@ -16,8 +16,9 @@ class Library {
   explicit Library(const std::string& kind) {
     const std::string json = ReadAll(FolderOf(kind) + "/tokenizer.json");
     baton_text_bytes error;
-    EXPECT_EQ(
-        baton_tokenizer_new(reinterpret_cast<const uint8_t*>(json.data()), json.size(), &handle_, &error), 0);
+    EXPECT_EQ(baton_tokenizer_new(reinterpret_cast<const uint8_t*>(json.data()), json.size(), nullptr, 0,
+                                  &handle_, &error),
+              0);
   }
   ~Library() { baton_tokenizer_free(handle_); }
 

@@ -27,6 +27,52 @@ TEST(TokenizerTest, NamesTheMissingFile) {
   EXPECT_THAT(tokenizer.status().message(), HasSubstr("/nonexistent/model/tokenizer.json"));
 }
 
+TEST(TokenizerTest, NamesATokenizerOfAnotherFormat) {
+  const TemporaryFolder folder;
+  for (const std::string other : {"vocab.json", "tokenizer.model", "tekken.json"}) {
+    folder.Write(other, "{}");
+    const auto tokenizer = Tokenizer::Load(folder.path());
+    EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(tokenizer.status().message(),
+                HasSubstr("no such file, but " + other + ", which is not read"));
+  }
+}
+
+// The ids are those of transformers 5.23 for the same two files.
+TEST(TokenizerTest, TokensOfTheConfigAloneAreAdded) {
+  const TemporaryFolder folder;
+  folder.Write("tokenizer.json", ReadAll(FolderOf("qwen_like") + "/tokenizer.json"));
+  folder.Write("tokenizer_config.json", R"({"eos_token": "<late>", "pad_token": "not in the vocabulary",
+      "added_tokens_decoder": {"12": {"content": "<soon>", "special": true, "rstrip": true},
+                               "9": {"content": "<late>", "special": false},
+                               "3": {"content": "<|end|>", "special": true, "lstrip": true}}})");
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto ids = [&](std::string_view text) {
+    std::vector<int32_t> found;
+    const auto encoded = (*tokenizer)->Encode(text, /*add_special_tokens=*/false);
+    for (const TokenId id : *encoded) {
+      found.push_back(static_cast<int32_t>(id.value()));
+    }
+    return found;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(ids("a<late>b"), ElementsAre(68, 519, 69));
+  EXPECT_THAT(ids("a<soon>  b"), ElementsAre(68, 520, 69));
+  EXPECT_THAT(ids("<late><soon>"), ElementsAre(519, 520));
+  EXPECT_EQ((*tokenizer)->vocabulary(), 521);
+  EXPECT_TRUE((*tokenizer)->IsSpecial(TokenId(519))) << "it is the eos_token";
+  folder.Write("tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "y"}}})");
+  EXPECT_THAT(Tokenizer::Load(folder.path()).status().message(),
+              HasSubstr("tokenizer_config.json: added_tokens_decoder: \"x\" is no token id"));
+}
+
+TEST(TokenizerTest, NamesAPointerOfGitLfs) {
+  const TemporaryFolder folder;
+  folder.Write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  EXPECT_THAT(Tokenizer::Load(folder.path()).status().message(), HasSubstr("only a Git LFS pointer"));
+}
+
 TEST(TokenizerTest, NamesTheDamagedFile) {
   const TemporaryFolder folder;
   for (const std::string content : {"", "{", "[]", "{\"model\": 3}", "\xff\xfe", "null"}) {

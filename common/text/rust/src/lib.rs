@@ -173,11 +173,13 @@ pub unsafe extern "C" fn baton_text_ids_free(ids: Ids) {
 pub unsafe extern "C" fn baton_tokenizer_new(
     json: *const u8,
     size: usize,
+    config: *const u8,
+    config_size: usize,
     out: *mut *mut Tokenizer,
     error: *mut Bytes,
 ) -> i32 {
-    let json = slice(json, size);
-    guarded(out, error, |value| Box::into_raw(Box::new(value)), || Tokenizer::from_json(json))
+    let (json, config) = (slice(json, size), slice(config, config_size));
+    guarded(out, error, |value| Box::into_raw(Box::new(value)), || Tokenizer::from_json(json, config))
 }
 
 #[no_mangle]

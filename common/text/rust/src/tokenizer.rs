@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokenizers::pre_tokenizers::split::Split;
 use tokenizers::utils::parallelism::set_parallelism;
 use tokenizers::{
-    Encoding, Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper,
+    AddedToken, Encoding, Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper,
     SplitDelimiterBehavior,
 };
 
@@ -17,6 +17,45 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     controls: Controls,
 }
+
+/// Adds what transformers adds from a tokenizer_config.json: the entries of added_tokens_decoder whose text is no added token
+/// yet, in the order of their ids; and the special tokens that it names, as far as the vocabulary has their text. (A special
+/// token that the vocabulary lacks would get an id for which models have no embedding.)
+fn add_tokens(inner: &mut tokenizers::Tokenizer, config: &[u8]) -> Result<(), String> {
+    let config: Value = serde_json::from_slice(config).map_err(|e| e.to_string())?;
+    let mut listed = Vec::new();
+    for (id, entry) in config["added_tokens_decoder"].as_object().into_iter().flatten() {
+        let id: u32 = id.parse().map_err(|_| format!("added_tokens_decoder: \"{id}\" is no token id"))?;
+        let content = entry["content"].as_str().ok_or(format!("added_tokens_decoder: {id} has no content"))?;
+        let flag = |name: &str, default| entry[name].as_bool().unwrap_or(default);
+        let special = flag("special", false);
+        let token = AddedToken::from(content, special)
+            .single_word(flag("single_word", false))
+            .lstrip(flag("lstrip", false))
+            .rstrip(flag("rstrip", false))
+            .normalized(flag("normalized", !special));
+        listed.push((id, token));
+    }
+    listed.sort_by_key(|(id, _)| *id);
+    let mut wanted: Vec<AddedToken> = listed.into_iter().map(|(_, token)| token).collect();
+    let lists = ["additional_special_tokens", "extra_special_tokens"].map(|name| &config[name]);
+    let listed = lists.iter().flat_map(|list| list.as_array().into_iter().flatten());
+    let by_name = lists[1].as_object().into_iter().flatten().map(|(_, value)| value);
+    for entry in SPECIAL_TOKENS.map(|name| &config[name]).into_iter().chain(listed).chain(by_name) {
+        let Some(content) = entry.as_str().or(entry["content"].as_str()) else { continue };
+        if let Some(token) = wanted.iter_mut().find(|token| token.content == content) {
+            token.special = true;
+        } else if inner.token_to_id(content).is_some() {
+            wanted.push(AddedToken::from(content, true));
+        }
+    }
+    wanted.retain(|token| !inner.get_added_vocabulary().get_vocab().contains_key(&token.content));
+    inner.add_tokens(wanted).map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+const SPECIAL_TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// What an encoding may cost.
 pub struct Bounds<'a> {
@@ -65,7 +104,8 @@ pub const CONTROL: u8 = 4;
 const MAX_VOCABULARY: usize = 1 << 24;
 
 impl Tokenizer {
-    pub fn from_json(json: &[u8]) -> Result<Self, String> {
+    /// `config`: a tokenizer_config.json, which may have tokens that the tokenizer.json lacks; empty: none.
+    pub fn from_json(json: &[u8], config: &[u8]) -> Result<Self, String> {
         // Requests bring the parallelism; a thread pool under each Encode would only take cores from the engine.
         set_parallelism(false);
         // The library is strict about JSON in some places and panics in others, so syntax is checked first; whatever it
@@ -78,6 +118,9 @@ impl Tokenizer {
         // A tokenizer.json saved during training may ask for truncation: a prompt is never cut in silence.
         inner.with_truncation(None).map_err(|e| e.to_string())?;
         inner.with_padding(None);
+        if !config.is_empty() {
+            add_tokens(&mut inner, config).map_err(|e| format!("tokenizer_config.json: {e}"))?;
+        }
         let controls = Controls::new(inner.get_added_vocabulary(), inner.get_normalizer())?;
         let tokenizer = Tokenizer { inner, controls };
         tokenizer.check_post_processor()?;
