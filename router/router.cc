@@ -193,6 +193,16 @@ ModelWorkers::Options FleetOptions(const RouterOptions& options, const ServedMod
   return result;
 }
 
+// gRPC takes so much of a request that is too large, so that the refusal is the router's and says what to do.
+constexpr int kOverMessageBytes = 1 << 20;
+
+// Seeds that the router draws, and those of the choices that count up from them, fit the integers of a
+// double, which is all that many languages have.
+constexpr int kSeedShift = 12;
+
+// Calls that a leaving router can't wait for are ended so long before its gRPC would break them.
+constexpr absl::Duration kToldBeforeEnd = absl::Milliseconds(100);
+
 // New grammars that wait to be compiled, each for up to 200 ms, and the bytes of their requests.
 constexpr size_t kMaxGrammarsWaiting = 256, kMaxGrammarBytesWaiting = size_t{64} << 20;
 
@@ -203,7 +213,7 @@ struct Router::Parts {
   Parts(const RouterOptions& options, ModelRegistry registry)
       : drain(options.drain),
         models(std::move(registry)),
-        preparer(models, [] { return RandomU64(); }),
+        preparer(models, [] { return RandomU64() >> kSeedShift; }),
         executor({.threads = options.tokenizer_threads,
                   .clock = &clock,
                   .dropped = [this] { context.probe->PreparationDropped(); }}),
@@ -408,6 +418,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   listening.is_public = true;
   listening.keepalive = options.client_keepalive;
   listening.connections = options.connections;
+  listening.max_receive_bytes = rpc::kMaxMessageBytes + kOverMessageBytes;
   BATON_ASSIGN_OR_RETURN(auto server,
                          rpc::Server::Start(listening, {all->service.get(), all->kserve.get(),
                                                         all->vllm_inference.get(), all->vllm_control.get()}));
@@ -432,7 +443,10 @@ void Router::Stop() {
     parts_->server->SetServing(false);
   }
   parts_->context.probe->Draining();
-  parts_->server->Shutdown(parts_->drain);
+  // Calls that run longer are ended a little before gRPC would do it, so that they tell what they used.
+  const absl::Duration told = std::min(kToldBeforeEnd, parts_->drain / 2);
+  parts_->live.DrainAt(parts_->context.clock->Now() + parts_->drain - told);
+  parts_->server->Shutdown(std::max(parts_->drain, kToldBeforeEnd));
   // Decode calls end a moment after the clients' calls that they were for.
   parts_->live.WaitUntilNone();
   for (const auto& fleet : parts_->workers) fleet->Stop();

@@ -11,7 +11,7 @@
 namespace baton {
 
 // INVALID_ARGUMENT, naming `path` and how to get the file itself, if `content`, of which the beginning is
-// enough, is a pointer (github.com/git-lfs/git-lfs, docs/spec.md).
+// enough, is a pointer (of the specification of Git LFS, version 1).
 absl::Status RefuseLfsPointer(std::string_view path, std::string_view content);
 absl::Status RefuseLfsPointer(std::string_view path, std::span<const std::byte> content);
 

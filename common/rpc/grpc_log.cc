@@ -1,8 +1,10 @@
 #include "common/rpc/grpc_log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <spdlog/spdlog.h>
 
+#include <string>
 #include <string_view>
 
 namespace baton::rpc {
@@ -20,9 +22,14 @@ void Log(gpr_log_func_args* args) {
   spdlog::debug("gRPC: {}", message);
 }
 
+void LogProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  spdlog::debug("Protobuf: {}", message);
+}
+
 }  // namespace
 
 void RouteGrpcLog() {
+  google::protobuf::SetLogHandler(&LogProtobuf);
   gpr_set_log_function(&Log);
   // Of a silent peer it speaks at this level.
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_INFO);

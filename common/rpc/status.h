@@ -20,8 +20,11 @@ absl::Status FromGrpc(const grpc::Status& status);
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
-// The reason of an ErrorInfo, for programs that act on it: the prompt, or prompt and answer, do not fit.
-inline constexpr char kContextLengthExceeded[] = "CONTEXT_LENGTH_EXCEEDED";
+// The reason of an ErrorInfo, for programs that act on it.
+inline constexpr char kContextLengthExceeded[] = "CONTEXT_LENGTH_EXCEEDED";  // a prompt, or with its answer
+inline constexpr char kRequestTooLarge[] = "REQUEST_TOO_LARGE";              // in bytes
+inline constexpr char kAnswerTooLarge[] = "ANSWER_TOO_LARGE";                // in bytes, as it was asked for
+inline constexpr char kRouterDraining[] = "ROUTER_DRAINING";                 // another router may answer
 absl::Status WithReason(absl::Status status, const std::string& reason);
 // Empty: it has none.
 std::string ReasonOf(const absl::Status& status);

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/output/raw_arguments.h"
 #include "nlohmann/json.hpp"
+#include "router/api/validation.h"
 
 namespace baton::router {
 namespace {
@@ -85,8 +86,7 @@ absl::Status CheckToolChoice(const ServedModel& model, const v1::ChatRequest& re
   if (!request.has_tool_choice()) return absl::OkStatus();
   const Choice& choice = request.tool_choice();
   if (!Choice::Mode_IsValid(choice.mode())) {
-    return absl::InvalidArgumentError(fmt::format(
-        "tool_choice.mode: {} is no mode; use MODE_AUTO or MODE_NONE", static_cast<int>(choice.mode())));
+    return NoValueOf(*Choice::Mode_descriptor(), "tool_choice.mode", choice.mode());
   }
   const bool required = choice.mode() == Choice::MODE_REQUIRED;
   if (required && request.conversation().tools().empty()) {
@@ -139,8 +139,7 @@ absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& requ
         "thinking.budget_tokens: 0 is no budget; set enabled to false for an answer without thinking");
   }
   if (!v1::Thinking::Show_IsValid(thinking.show())) {
-    return absl::InvalidArgumentError(fmt::format(
-        "thinking.show: {} is no choice; use SHOW_TEXT or SHOW_NONE", static_cast<int>(thinking.show())));
+    return NoValueOf(*v1::Thinking::Show_descriptor(), "thinking.show", thinking.show());
   }
   const bool known = HasParts(model, request) && model.output.thinking;
   if (thinking.has_budget_tokens() && !known) {

@@ -9,14 +9,14 @@
 
 #include "common/base/status.h"
 #include "router/api/conversation.h"
+#include "router/api/validation.h"
 
 namespace baton::router {
 namespace {
 
 absl::Status CheckMark(const v1::CacheMark& mark, const std::string& field) {
   if (v1::CacheTtl_IsValid(mark.ttl())) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("{}.ttl: {} is none of this server's", field, static_cast<int>(mark.ttl())));
+  return NoValueOf(*v1::CacheTtl_descriptor(), field + ".ttl", mark.ttl());
 }
 
 v1::CacheTtl TtlOf(const v1::CacheMark& mark) {

@@ -80,13 +80,17 @@ void GenerateCall::Write(const v1::GenerateResponse& response, bool more) {
 
 void GenerateCall::Finish(const absl::Status& status, const v1::GenerateResponse* last,
                           const v1::RequestUsage* usage) {
-  if (usage != nullptr) {
-    absl::MutexLock lock(&mutex_);
-    if (server_context_ != nullptr) AddUsage(*usage, server_context_);
-  }
   std::optional<grpc::ByteBuffer> shown = last == nullptr ? ShowFailure(status) : Show(*last);
+  grpc::Status end = rpc::ToGrpc(status);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (server_context_ != nullptr) {
+      if (usage != nullptr) AddUsage(*usage, server_context_);
+      if (!shown.has_value()) end = EndOf(status, server_context_);
+    }
+  }
   if (!shown.has_value()) {
-    grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(rpc::ToGrpc(status));
+    grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(end);
     return;
   }
   outgoing_ = *std::move(shown);

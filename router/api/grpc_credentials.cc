@@ -1,8 +1,9 @@
 #include "router/api/grpc_credentials.h"
 
+#include <grpc/support/time.h>
 #include <strings.h>
 
-#include <chrono>
+#include <algorithm>
 #include <string_view>
 
 #include "common/rpc/peer.h"
@@ -11,6 +12,11 @@ namespace baton::router {
 namespace {
 
 constexpr std::string_view kBearer = "bearer ";
+// Nobody waits so long: clients write "no deadline" as the largest number that they have.
+constexpr int64_t kForEverSeconds = int64_t{365} * 24 * 3600;
+// An end that leaves so long before the client's deadline, or a fiftieth of the time if that is less, comes
+// in time to tell what the call used.
+constexpr absl::Duration kToldBeforeEnd = absl::Milliseconds(20);
 
 std::string_view Metadata(const grpc::ServerContextBase& context, const char* name) {
   const auto found = context.client_metadata().find(name);
@@ -41,9 +47,12 @@ Credentials CredentialsOf(const grpc::ServerContextBase& context) {
 }
 
 absl::Time DeadlineOf(const grpc::ServerContextBase& context, const Clock& clock) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return clock.Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+  // Not deadline(), which counts nanoseconds since 1970 and overflows in 2262.
+  const gpr_timespec deadline = context.raw_deadline();
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  if (left.tv_sec >= kForEverSeconds) return absl::InfiniteFuture();
+  const absl::Duration all = absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
+  return clock.Now() + all - std::min(kToldBeforeEnd, all / 50);
 }
 
 }  // namespace baton::router

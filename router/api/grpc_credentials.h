@@ -13,7 +13,9 @@ namespace baton::router {
 // client's certificate. The key refers to the context.
 Credentials CredentialsOf(const grpc::ServerContextBase& context);
 
-// Its deadline, on our clock.
+// When the call is to end at the latest, on our clock: a little before the client's deadline, so that its
+// end, which tells what it used, is there by then. Infinite without one, or with one that is more than a year
+// away.
 absl::Time DeadlineOf(const grpc::ServerContextBase& context, const Clock& clock);
 
 }  // namespace baton::router

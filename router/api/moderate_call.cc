@@ -10,6 +10,7 @@
 #include "common/rpc/trace_metadata.h"
 #include "router/api/classifiers.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/validation.h"
 #include "router/api/wire.h"
 
 namespace baton::router {
@@ -36,7 +37,6 @@ ModerateCall::ModerateCall(const CallContext& context, grpc::CallbackServerConte
     : context_(context),
       deadline_(DeadlineOf(server_context, *context.clock)),
       trace_(rpc::TraceOf(server_context)),
-      alive_(*context.live, *this),
       response_(response) {}
 
 grpc::ServerUnaryReactor* ModerateCall::Start(const CallContext& context,
@@ -45,6 +45,7 @@ grpc::ServerUnaryReactor* ModerateCall::Start(const CallContext& context,
                                               grpc::ByteBuffer* response) {
   auto call = std::shared_ptr<ModerateCall>(new ModerateCall(context, *server_context, *response));
   call->self_ = call;
+  call->alive_.emplace(*context.live, *call, call->deadline_);
   absl::Status begun = admitted;
   if (begun.ok()) begun = call->Begin(bytes);
   if (!begun.ok()) call->End(begun);
@@ -116,6 +117,18 @@ void ModerateCall::OnVerdict(size_t text, absl::StatusOr<moderation::Verdict> ve
     texts_[text].gate->Passed();
   }
   Next(text);
+}
+
+std::function<void()> ModerateCall::AtDeadline() {
+  std::shared_ptr<ModerateCall> self = weak_from_this().lock();
+  if (self == nullptr) return nullptr;
+  return [self] { self->End(absl::DeadlineExceededError("the deadline passed")); };
+}
+
+std::function<void()> ModerateCall::AtDrain() {
+  std::shared_ptr<ModerateCall> self = weak_from_this().lock();
+  if (self == nullptr) return nullptr;
+  return [self] { self->End(DrainingError()); };
 }
 
 void ModerateCall::End(const absl::Status& status) {

@@ -8,6 +8,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -35,6 +36,8 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
                                          grpc::ByteBuffer* response);
 
   std::function<void()> IfStalled(absl::Time) override { return nullptr; }
+  std::function<void()> AtDeadline() override;
+  std::function<void()> AtDrain() override;
 
  private:
   struct Text {
@@ -56,7 +59,7 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
   const CallContext& context_;
   const absl::Time deadline_;
   const telemetry::TraceContext trace_;
-  const LiveCalls::Guard alive_;
+  std::optional<LiveCalls::Guard> alive_;  // once it can be asked
   grpc::ByteBuffer& response_;
   std::shared_ptr<ModerateCall> self_;          // until OnDone
   moderation::Moderator* moderator_ = nullptr;  // set by Begin, before the first verdict

@@ -8,13 +8,13 @@
 
 #include "common/base/status.h"
 #include "router/api/conversation.h"
+#include "router/api/validation.h"
 
 namespace baton::router {
 
 absl::Status CheckOverflow(const v1::Overflow& overflow) {
   if (!v1::Overflow::Mode_IsValid(overflow.mode())) {
-    return absl::InvalidArgumentError(
-        fmt::format("overflow.mode: {} is none of this server's", static_cast<int>(overflow.mode())));
+    return NoValueOf(*v1::Overflow::Mode_descriptor(), "overflow.mode", overflow.mode());
   }
   if (overflow.has_keep()) {
     if (!Shortens(overflow)) {

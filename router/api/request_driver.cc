@@ -44,8 +44,10 @@ std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext& context,
                                                      std::shared_ptr<ClientStream> client,
                                                      absl::Time deadline, std::string_view method,
                                                      const telemetry::TraceContext& trace) {
-  return std::shared_ptr<RequestDriver>(
+  std::shared_ptr<RequestDriver> driver(
       new RequestDriver(context, std::move(client), deadline, method, trace));
+  driver->alive_.emplace(*context.live, *driver, deadline);
+  return driver;
 }
 
 RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client,
@@ -53,7 +55,6 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
                              const telemetry::TraceContext& trace)
     : context_(context),
       deadline_(deadline),
-      alive_(*context.live, *this),
       client_(std::move(client)),
       method_(method),
       flow_({.request_id = fmt::format("{:016x}", RandomU64()),
@@ -292,21 +293,26 @@ void RequestDriver::Do(Withdraw& withdraw) {
 
 void RequestDriver::Do(Dial& dial) {
   const int choice = dial.choice, attempt = dial.attempt;
-  calls_[choice] =
-      context_.decode->Call(*dial.worker, std::move(dial.request), deadline_, dial.trace,
-                            {.event =
-                                 [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
-                                   auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
-                                   self->Post([choice, attempt, held](RequestFlow& flow) {
-                                     return flow.OnDecodeEvent(choice, attempt, std::move(*held));
-                                   });
-                                 },
-                             .done =
-                                 [self = shared_from_this(), choice, attempt](absl::Status status) {
-                                   self->Post([choice, attempt, status](RequestFlow& flow) {
-                                     return flow.OnDecodeEnd(choice, attempt, status);
-                                   });
-                                 }});
+  calls_[choice] = context_.decode->Call(
+      *dial.worker, std::move(dial.request), deadline_, dial.trace,
+      {.event =
+           [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
+             auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
+             self->Post([choice, attempt, held](RequestFlow& flow) {
+               return flow.OnDecodeEvent(choice, attempt, std::move(*held));
+             });
+           },
+       .done =
+           [self = shared_from_this(), choice, attempt, worker = dial.worker](absl::Status status) {
+             // Its address is not for clients.
+             if (absl::IsUnavailable(status) || absl::IsUnknown(status)) {
+               spdlog::info("request {}: decode worker {} at {}: {}", self->flow_.request_id(),
+                            worker->identity().id, worker->identity().address, std::string(status.message()));
+             }
+             self->Post([choice, attempt, status](RequestFlow& flow) {
+               return flow.OnDecodeEnd(choice, attempt, status);
+             });
+           }});
 }
 
 void RequestDriver::Do(ReadNext& next) { calls_[next.choice]->Next(); }
@@ -430,6 +436,21 @@ std::function<void()> RequestDriver::IfStalled(absl::Time now) {
   std::shared_ptr<RequestDriver> self = weak_from_this().lock();
   if (self == nullptr) return nullptr;
   return [self] { self->Post([](RequestFlow& flow) { return flow.OnMaybeStalled(); }); };
+}
+
+std::function<void()> RequestDriver::AtDeadline() {
+  std::shared_ptr<RequestDriver> self = weak_from_this().lock();
+  if (self == nullptr) return nullptr;
+  return [self] { self->OnCancelled(); };
+}
+
+std::function<void()> RequestDriver::AtDrain() {
+  std::shared_ptr<RequestDriver> self = weak_from_this().lock();
+  if (self == nullptr) return nullptr;
+  return [self] {
+    self->cancelled_.store(true, std::memory_order_relaxed);
+    self->Post([](RequestFlow& flow) { return flow.OnDrain(); });
+  };
 }
 
 }  // namespace baton::router

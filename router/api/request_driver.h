@@ -74,8 +74,8 @@ struct CallContext {
 
 class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
  public:
-  // `deadline` is the client's, on the context's clock. `method`: the one that was called; a constant.
-  // `trace`: what the client says of it.
+  // `deadline`, on the context's clock: when the request is to end, at the latest. `method`: the one that was
+  // called; a constant. `trace`: what the client says of it.
   static std::shared_ptr<RequestDriver> Create(const CallContext& context,
                                                std::shared_ptr<ClientStream> client, absl::Time deadline,
                                                std::string_view method,
@@ -100,6 +100,8 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   void OnCancelled();
 
   std::function<void()> IfStalled(absl::Time now) override;
+  std::function<void()> AtDeadline() override;
+  std::function<void()> AtDrain() override;
 
  private:
   using Event = std::function<Actions(RequestFlow&)>;
@@ -155,7 +157,8 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   const absl::Time deadline_;
   std::atomic<int64_t> writing_since_{0};  // nanoseconds on our clock; 0: not writing
   std::atomic<bool> cancelled_{false};
-  const LiveCalls::Guard alive_;  // before, so destroyed after, all that shutdown waits for
+  // Once it can be asked. Before, so destroyed after, all that shutdown waits for.
+  std::optional<LiveCalls::Guard> alive_;
   const std::shared_ptr<ClientStream> client_;
 
   absl::Mutex mutex_;

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "router/api/reusable_parts.h"
 #include "router/api/usage.h"
+#include "router/api/validation.h"
 #include "router/moderation/text.h"
 
 namespace baton::router {
@@ -18,6 +19,22 @@ namespace {
 bool WorkerLost(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsFailedPrecondition(status) ||
          absl::IsUnimplemented(status) || absl::IsUnknown(status);
+}
+
+// It comes from the wire to a worker, whose words name its address: clients may be strangers, and the log has
+// them.
+bool OfTheWire(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsUnknown(status) || absl::IsCancelled(status);
+}
+
+// As clients hear it: the worker's id, and its own words.
+absl::Status Named(const std::string& worker, const absl::Status& status) {
+  if (OfTheWire(status)) {
+    return absl::Status(status.code(),
+                        fmt::format("decode worker {} could not be reached, or broke off", worker));
+  }
+  return absl::Status(status.code(),
+                      fmt::format("decode worker {}: {}", worker, std::string(status.message())));
 }
 
 // Lowers max_tokens to what the worker's KV memory holds beside the prompt, but not below what a choice that
@@ -164,7 +181,8 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
   }
   const State needed = event.has_accepted() ? State::kDialing : State::kRunning;
   if (event.event_case() == v1::DecodeEvent::EVENT_NOT_SET || state.state != needed) {
-    EndWith(absl::InternalError(fmt::format("decode worker {} sent event {} out of turn", Describe(state),
+    EndWith(absl::InternalError(fmt::format("decode worker {} sent event {} out of turn",
+                                            state.placement.decode->identity().id,
                                             static_cast<int>(event.event_case()))),
             &actions);
     return actions;
@@ -315,7 +333,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
   if (state.state == State::kDone || state.state == State::kJudging) return actions;
   if (status.ok()) {
     EndWith(absl::InternalError(fmt::format("decode worker {} ended after {} tokens without saying why",
-                                            Describe(state), state.tokens)),
+                                            state.placement.decode->identity().id, state.tokens)),
             &actions);
   } else if (absl::IsDeadlineExceeded(status)) {
     EndWith(absl::DeadlineExceededError(fmt::format("the deadline passed after {} tokens", state.tokens)),
@@ -323,9 +341,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
   } else if (state.state == State::kRunning && WorkerLost(status)) {
     LostMidAnswer(choice, status, &actions);
   } else if (state.state == State::kRunning) {
-    absl::Status named(status.code(),
-                       fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
-    EndWith(std::move(named), &actions);
+    EndWith(Named(state.placement.decode->identity().id, status), &actions);
   } else if (absl::IsResourceExhausted(status)) {
     probe().WorkerRefused();
     state.state = State::kWaiting;
@@ -346,8 +362,7 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
   state.avoid.push_back(state.placement.decode->identity().incarnation);
   // The client of a begun answer hears how its worker was lost, not which attempts followed.
   if (state.tokens == 0 || state.last_loss.ok()) {
-    state.last_loss = absl::Status(
-        status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
+    state.last_loss = Named(state.placement.decode->identity().id, status);
   }
   if (++state.lost >= options_.max_attempts) {
     EndWith(NoWorkerAccepted(
@@ -367,9 +382,9 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
 void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
   probe().WorkerLost(true);
-  state.last_loss =
-      absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
-                                         Describe(state), state.tokens, std::string(status.message())));
+  state.last_loss = absl::UnavailableError(fmt::format(
+      "decode worker {} was lost after {} tokens; retry{}", state.placement.decode->identity().id,
+      state.tokens, OfTheWire(status) ? "" : fmt::format(" ({})", std::string(status.message()))));
   // A worker that counts tokens without naming them leaves nothing to go on from.
   const bool known = static_cast<int64_t>(state.sent.size()) == state.tokens;
   if (!known || state.migrations >= options_.max_migrations) {
@@ -436,6 +451,12 @@ Actions RequestFlow::OnCancelled() {
   return actions;
 }
 
+Actions RequestFlow::OnDrain() {
+  Actions actions;
+  EndWith(DrainingError(), &actions);
+  return actions;
+}
+
 void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
   outbox_.push_back(std::move(outgoing));
   if (!writing_) WriteFront(actions);
@@ -488,11 +509,6 @@ void RequestFlow::FinishIfDone(Actions* actions) {
   }
   End();
   actions->push_back(Finish{*end_, Used()});
-}
-
-std::string RequestFlow::Describe(const ChoiceState& choice) const {
-  const fleet::Worker::Identity& worker = choice.placement.decode->identity();
-  return fmt::format("{} at {}", worker.id, worker.address);
 }
 
 }  // namespace baton::router

@@ -123,6 +123,7 @@ class RequestFlow {
     // Times that a choice may go on elsewhere after its worker was lost mid-answer.
     int max_migrations = 3;
     absl::Time arrival;
+    // When the request is to end, at the latest.
     absl::Time deadline = absl::InfiniteFuture();
     // How long the client may leave a message untaken.
     absl::Duration client_stall = absl::InfiniteDuration();
@@ -157,6 +158,8 @@ class RequestFlow {
   Actions OnMaybeStalled();
   // The client cancelled, went away, or its deadline passed.
   Actions OnCancelled();
+  // The router is leaving, and waits no longer.
+  Actions OnDrain();
 
   // What the request has used so far.
   const billing::UsageAccount& account() const { return account_; }
@@ -270,7 +273,6 @@ class RequestFlow {
   // The one way to a bad end.
   void EndWith(absl::Status status, Actions* actions);
   void FinishIfDone(Actions* actions);
-  std::string Describe(const ChoiceState& choice) const;
 
   // Of the model's fleet, once the model is known.
   Probe& probe() const { return prepared_.probe != nullptr ? *prepared_.probe : probe_; }

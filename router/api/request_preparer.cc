@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 
 #include "absl/time/clock.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
 #include "router/api/answer_format.h"
 #include "router/api/cache_marks.h"
@@ -50,6 +52,18 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request) {
   if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0 && request.options().n() > 1) {
     return absl::InvalidArgumentError(fmt::format(
         "options.n: {} choices of no tokens; with stop.max_tokens 0 it is 1", request.options().n()));
+  }
+  if (request.output().max_answer_bytes() > 0 && request.stop().has_max_tokens()) {
+    const int choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
+    if (const int64_t most = TokensOfMessage(request.output(), choices); request.stop().max_tokens() > most) {
+      return rpc::WithReason(
+          absl::InvalidArgumentError(
+              fmt::format("stop.max_tokens: {} choices of {} tokens make more than {} bytes in one message: "
+                          "ask for at most {}, "
+                          "or take them as a stream (Chat), or raise output.max_answer_bytes",
+                          choices, request.stop().max_tokens(), request.output().max_answer_bytes(), most)),
+          rpc::kAnswerTooLarge);
+    }
   }
   if (model.max_tokens > 0 && request.stop().max_tokens() > model.max_tokens) {
     return absl::InvalidArgumentError(
@@ -313,12 +327,13 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
                                                    bool clamp) const {
   Prepared prepared;
   prepared.tenant = tenant.id;
+  prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model.defaults, prepared.seed);
   *decode.mutable_stop() = request.stop();
   const int64_t prompt_tokens = decode.token_ids_size();
-  BATON_ASSIGN_OR_RETURN(const uint32_t max_tokens, ResolveMaxTokens(request.stop(), model.defaults,
-                                                                     prompt_tokens, model.context, clamp));
+  BATON_ASSIGN_OR_RETURN(uint32_t max_tokens, ResolveMaxTokens(request.stop(), model.defaults, prompt_tokens,
+                                                               model.context, clamp));
   prepared.open_ended = !request.stop().has_max_tokens();
   if (clamp) {
     const int64_t room = model.context - prompt_tokens;
@@ -327,6 +342,10 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
         asked ? request.stop().max_tokens() > room : model.defaults.max_new_tokens.value_or(room + 1) > room;
     if (asked && prepared.fills_context) prepared.context.set_clamped_max_tokens(max_tokens);
   }
+  if (request.output().max_answer_bytes() > 0 && !request.stop().has_max_tokens()) {
+    max_tokens = static_cast<uint32_t>(
+        std::min<int64_t>(max_tokens, TokensOfMessage(request.output(), prepared.choices)));
+  }
   decode.mutable_stop()->set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
@@ -334,7 +353,6 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
   decode.set_speculation(request.options().speculation());
   prepared.request = std::move(decode);
   prepared.model = &model;
-  prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   if (!request.options().session_id().empty()) {
     prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
     prepared.session_key = SessionKey(request.options().session_id(), tenant.salt);

@@ -1,11 +1,9 @@
 #include "router/api/service.h"
 
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "common/base/status.h"
-#include "common/rpc/status.h"
 #include "router/api/complete_call.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/moderate_call.h"
@@ -45,18 +43,19 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const auto tenant = AuthenticateCheapCall(*context);
   if (!tenant.ok()) {
-    reactor->Finish(rpc::ToGrpc(tenant.status()));
+    reactor->Finish(EndOf(tenant.status(), context));
     return reactor;
   }
   // The context lives until the call was finished, which the job alone does.
-  const RequestPreparer::Wanted wanted = [context] {
-    return !context->IsCancelled() && std::chrono::system_clock::now() < context->deadline();
+  const RequestPreparer::Wanted wanted = [context, clock = context_.clock,
+                                          deadline = DeadlineOf(*context, *context_.clock)] {
+    return !context->IsCancelled() && clock->Now() < deadline;
   };
   Executor::Job job;
   job.tenant = (*tenant)->id;
   job.bytes = request->Length();
   job.wanted = wanted;
-  job.work = [reactor, request, response, wanted, work, tenant = *tenant] {
+  job.work = [reactor, context, request, response, wanted, work, tenant = *tenant] {
     auto parsed = std::make_unique<Request>();
     absl::Status status = ParseMessage(*request, parsed.get());
     if (status.ok()) {
@@ -65,14 +64,14 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
       status = answer.status();
     }
     parsed = nullptr;
-    reactor->Finish(rpc::ToGrpc(status));
+    reactor->Finish(EndOf(status, context));
     return !absl::IsCancelled(status);
   };
   job.drop = [reactor] {
     reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was over before its turn came"));
   };
   if (!context_.executor->TrySubmit(std::move(job))) {
-    reactor->Finish(rpc::ToGrpc(context_.executor->Full()));
+    reactor->Finish(EndOf(context_.executor->Full(), context));
   }
   return reactor;
 }
@@ -115,7 +114,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
   absl::Status status = tenant.status();
   if (status.ok()) status = ParseMessage(*request, &parsed);
   if (!status.ok()) {
-    reactor->Finish(rpc::ToGrpc(status));
+    reactor->Finish(EndOf(status, context));
     return reactor;
   }
   v1::ListModelsResponse answer;

@@ -8,6 +8,12 @@
 #include "router/api/usage.h"
 
 namespace baton::router {
+namespace {
+
+// The largest message that gRPC's clients take unless they are told otherwise.
+constexpr uint32_t kAnswerBytes = 4 << 20;
+
+}  // namespace
 
 template <typename Request>
 grpc::ServerUnaryReactor* UnaryCall::Run(
@@ -27,6 +33,9 @@ grpc::ServerUnaryReactor* UnaryCall::Run(
       [parse = std::move(parse), held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
         absl::Status status = parse(*held, request);
         held->Clear();
+        if (request->output().max_answer_bytes() == 0) {
+          request->mutable_output()->set_max_answer_bytes(kAnswerBytes);
+        }
         return status;
       });
   return call.get();
@@ -60,7 +69,7 @@ void UnaryCall::Finish(const absl::Status& status, const v1::GenerateResponse* l
   std::optional<grpc::ByteBuffer> answer = status.ok() ? Answer() : AnswerTo(status);
   const bool well = answer.has_value();
   if (well) response_ = *std::move(answer);
-  grpc::ServerUnaryReactor::Finish(well ? grpc::Status::OK : rpc::ToGrpc(status));
+  grpc::ServerUnaryReactor::Finish(well ? grpc::Status::OK : EndOf(status, &server_context_));
 }
 
 void UnaryCall::OnDone() {

@@ -1,7 +1,10 @@
 #include "router/api/usage.h"
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
+#include "common/rpc/status.h"
 #include "router/billing/decimal.h"
 
 namespace baton::router {
@@ -47,6 +50,16 @@ v1::Prices PricesOf(const billing::Price& price) {
 
 void AddUsage(const v1::RequestUsage& usage, grpc::ServerContextBase* context) {
   context->AddTrailingMetadata(kUsageTrailer, usage.SerializeAsString());
+}
+
+grpc::Status EndOf(const absl::Status& status, grpc::ServerContextBase* context) {
+  const std::optional<absl::Duration> delay = rpc::RetryDelay(status);
+  if (delay.has_value() || absl::IsResourceExhausted(status)) {
+    const int64_t milliseconds =
+        delay.has_value() ? absl::ToInt64Milliseconds(absl::Ceil(*delay, absl::Milliseconds(1))) : -1;
+    context->AddTrailingMetadata(kPushbackTrailer, std::to_string(milliseconds));
+  }
+  return rpc::ToGrpc(status);
 }
 
 }  // namespace baton::router

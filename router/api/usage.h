@@ -4,6 +4,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include "absl/status/status.h"
 #include "baton/v1/generation.pb.h"
 #include "router/billing/price.h"
 #include "router/billing/token_counts.h"
@@ -25,7 +26,13 @@ v1::Prices PricesOf(const billing::Price& price);
 // Puts the usage into the call's trailing metadata. Before the call is finished.
 void AddUsage(const v1::RequestUsage& usage, grpc::ServerContextBase* context);
 
-// The key of that metadata.
+// The status with which gRPC ends a call, before that is finished. A retry delay is told a second time, in
+// the trailing metadata that gRPC's own retries obey (proposal A6): RESOURCE_EXHAUSTED without one tells them
+// that the same call never passes.
+grpc::Status EndOf(const absl::Status& status, grpc::ServerContextBase* context);
+
+// The keys of these metadata.
 inline constexpr char kUsageTrailer[] = "baton-usage-bin";
+inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 
 }  // namespace baton::router

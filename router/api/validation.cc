@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/base/status.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 
 namespace baton::router {
@@ -84,6 +85,10 @@ absl::Status CheckOutput(const v1::OutputOptions& output) {
   if (output.top_logprobs() > 0 && !output.logprobs()) {
     return Invalid("output.top_logprobs: {} without output.logprobs; set that too", output.top_logprobs());
   }
+  if (output.max_answer_bytes() > rpc::kMaxMessageBytes) {
+    return Invalid("output.max_answer_bytes: {}, at most {} are sent in one message",
+                   output.max_answer_bytes(), rpc::kMaxMessageBytes);
+  }
   return absl::OkStatus();
 }
 
@@ -96,8 +101,7 @@ absl::Status CheckOptions(const v1::RequestOptions& options) {
                    kMaxPriority);
   }
   if (!v1::Speculation_IsValid(options.speculation())) {
-    return Invalid("options.speculation: {} is no value of Speculation",
-                   static_cast<int>(options.speculation()));
+    return NoValueOf(*v1::Speculation_descriptor(), "options.speculation", options.speculation());
   }
   if (options.session_id().size() > kMaxSessionIdBytes) {
     return Invalid("options.session_id: {} bytes, at most {} are allowed", options.session_id().size(),
@@ -133,8 +137,33 @@ v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::Gen
   return sampling;
 }
 
+absl::Status NoValueOf(const google::protobuf::EnumDescriptor& type, std::string_view field, int value) {
+  std::string names;
+  for (int i = 0; i < type.value_count(); ++i) {
+    const std::string& name = type.value(i)->name();
+    if (name.ends_with("_UNSPECIFIED")) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : i + 1 < type.value_count() ? ", " : " or ", name);
+  }
+  return Invalid("{}: {} is none of its values: use {}", field, value, names);
+}
+
 absl::Status ExceedsContext(const std::string& message) {
   return rpc::WithReason(absl::InvalidArgumentError(message), rpc::kContextLengthExceeded);
+}
+
+int64_t TokensOfMessage(const v1::OutputOptions& output, int choices) {
+  // A token's text, its id, and a TokenLogprob: its bytes, two numbers and their tags. They are averages.
+  constexpr int64_t kText = 8, kId = 3, kLogprob = 18;
+  int64_t bytes = kText;
+  if (output.token_ids()) bytes += kId;
+  if (output.logprobs()) bytes += kLogprob * (1 + int64_t{output.top_logprobs()});
+  return std::max<int64_t>(1, output.max_answer_bytes() / (bytes * choices));
+}
+
+absl::Status DrainingError() {
+  const absl::Status leaving =
+      absl::UnavailableError("the router is leaving, and the answer took longer than it waits: try again");
+  return rpc::WithRetryDelay(rpc::WithReason(leaving, rpc::kRouterDraining), absl::ZeroDuration());
 }
 
 absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,

@@ -34,9 +34,20 @@ absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, 
 v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::GenerationDefaults& defaults,
                                    uint64_t seed);
 
+// INVALID_ARGUMENT: `field` has the number `value`, which names no value of the enum. Names those that there
+// are.
+absl::Status NoValueOf(const google::protobuf::EnumDescriptor& type, std::string_view field, int value);
+
 // INVALID_ARGUMENT: the prompt, or prompt and answer, do not fit the model's context. Programs know it by its
 // reason (rpc::ReasonOf) and shorten the conversation.
 absl::Status ExceedsContext(const std::string& message);
+
+// The most tokens of each of `choices` answers that fit output.max_answer_bytes in one message, as an
+// estimate.
+int64_t TokensOfMessage(const v1::OutputOptions& output, int choices);
+
+// UNAVAILABLE: the router is leaving, and waits no longer for what it has begun; another may answer at once.
+absl::Status DrainingError();
 
 // max_tokens for a prompt of `prompt_tokens`. What was asked for and does not fit the context is refused,
 // stating both numbers, unless `clamp` cuts it to what is left; a default is cut to that anyway.

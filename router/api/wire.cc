@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+
 namespace baton::router {
 namespace {
 
@@ -55,6 +58,12 @@ std::string FindBadString(const Descriptor& type, std::string_view bytes, int de
 }  // namespace
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  if (bytes.Length() > size_t{rpc::kMaxMessageBytes}) {
+    return rpc::WithReason(absl::InvalidArgumentError(
+                               fmt::format("the request has {} bytes, and at most {} are taken: shorten it",
+                                           bytes.Length(), rpc::kMaxMessageBytes)),
+                           rpc::kRequestTooLarge);
+  }
   std::vector<grpc::Slice> slices;
   std::string joined;
   const uint8_t* data = nullptr;

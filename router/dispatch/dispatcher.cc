@@ -343,7 +343,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     if (view->decode.empty()) {
       if (!fleet_.settled() && now - started_ < options_.settle_patience) break;
       admission_.Withdraw(*id, now);
-      deliveries->push_back(Take(*id, fleet_.NoDecodeWorker()));
+      deliveries->push_back(Take(*id, fleet_.TellNoDecodeWorker()));
       continue;
     }
     if (!core_.deadlines().trusted()) {

@@ -437,6 +437,15 @@ absl::Status Fleet::NoDecodeWorker() const {
       endpoints));
 }
 
+absl::Status Fleet::TellNoDecodeWorker() {
+  const absl::Status why = NoDecodeWorker();
+  absl::MutexLock lock(&mutex_);
+  if (told_ != why.message()) spdlog::warn("{}", std::string(why.message()));
+  told_ = std::string(why.message());
+  return absl::UnavailableError(
+      "no decode worker is up: the router's log names each that it knows, and says what is wrong; retry");
+}
+
 Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                     absl::Time now) {
   const bool trial = decode->breaker().Pass();

@@ -101,8 +101,11 @@ class Fleet {
   std::shared_ptr<const View> view() const;
   // The listing is complete and every endpoint has answered or failed at least once.
   bool settled() const;
-  // UNAVAILABLE, naming each decode address and why it can't be used.
+  // UNAVAILABLE, naming each decode address and why it can't be used: for people who run the fleet.
   absl::Status NoDecodeWorker() const;
+  // UNAVAILABLE for clients, who may be strangers and learn no address. The log has NoDecodeWorker, whenever
+  // that has changed.
+  absl::Status TellNoDecodeWorker() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Books the work on both (without a prefill worker the decode worker computes the prompt) and passes the
   // decode worker's circuit breaker.
@@ -182,6 +185,7 @@ class Fleet {
   index::PrefixIndex* const index_;  // null: nothing is matched
   std::function<void()> listener_;
   mutable absl::Mutex mutex_;
+  std::string told_ ABSL_GUARDED_BY(mutex_);  // by TellNoDecodeWorker, in the log
   Endpoints endpoints_ ABSL_GUARDED_BY(mutex_);
   int next_endpoint_ ABSL_GUARDED_BY(mutex_) = 0;
   Listing listing_ ABSL_GUARDED_BY(mutex_);

@@ -6,6 +6,7 @@
 #include "common/base/status.h"
 #include "common/rpc/status.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
 #include "router/kserve/infer_call.h"
 #include "router/kserve/infer_request.h"
 #include "router/kserve/stream_infer_call.h"
@@ -17,7 +18,7 @@ using grpc::CallbackServerContext;
 
 grpc::ServerUnaryReactor* Ended(CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(status));
+  reactor->Finish(EndOf(status, context));
   return reactor;
 }
 

@@ -7,6 +7,7 @@
 #include "common/kv/index/block_hash.h"
 #include "common/rpc/status.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
 #include "router/vllm/calls.h"
 
 namespace baton::router::vllm {
@@ -22,7 +23,7 @@ constexpr int kMaxAborts = 1000;
 
 grpc::ServerUnaryReactor* Ended(CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(status));
+  reactor->Finish(EndOf(status, context));
   return reactor;
 }
 

@@ -1,5 +1,8 @@
 // The good ways: text, ids, chat, choices, cancel, deadline, a slow client, the small calls.
+#include <grpc/support/time.h>
+
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "common/rpc/status.h"
@@ -227,6 +230,12 @@ v1::RequestUsage UsageIn(const grpc::ClientContext& context) {
   return usage;
 }
 
+std::string PushbackIn(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  return found == trailers.end() ? "none" : std::string(found->second.data(), found->second.size());
+}
+
 TEST_F(RouterTest, EveryAcceptedCallEndsWithItsUsageAlsoABadOne) {
   FakeWorker* decode = AddWorker();
   bool fail = false;
@@ -265,6 +274,128 @@ TEST_F(RouterTest, EveryAcceptedCallEndsWithItsUsageAlsoABadOne) {
   bad.mutable_options()->set_n(0);
   EXPECT_FALSE(ReadAll(&refused, stub_->Generate(&refused, bad).get()).status.ok());
   EXPECT_EQ(refused.GetServerTrailingMetadata().count("baton-usage-bin"), 0u) << "no worker accepted it";
+}
+
+// The fixture's router waits a second for what runs.
+TEST_F(RouterTest, ACallThatADrainEndsTellsWhatItUsed) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Hold()};
+  });
+  StartRouter();
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, TextRequest());
+  v1::GenerateResponse response;
+  while (!response.has_delta()) ASSERT_TRUE(reader->Read(&response));
+  std::thread stop([this] { router_->Stop(); });
+  const Answer answer = ReadAll(&context, reader.get());
+  stop.join();
+  EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
+  EXPECT_EQ(rpc::ReasonOf(answer.status), "ROUTER_DRAINING");
+  EXPECT_EQ(PushbackIn(context), "0");
+  EXPECT_EQ(UsageIn(context).usage().completion_tokens(), 1u);
+}
+
+// gRPC's own retries obey this trailer.
+TEST_F(RouterTest, ARefusalSaysWhenToTryAgainAlsoToGrpcsRetries) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold()}; });
+  RouterOptions options;
+  options.dispatcher.worker_concurrency = 1;
+  options.dispatcher.limits.entries = 1;
+  StartRouter(options);
+  grpc::ClientContext runs, waits, refused;
+  const auto first = stub_->Generate(&runs, TextRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(first->Read(&response));
+  const auto second = stub_->Generate(&waits, TextRequest());
+  ASSERT_TRUE(AwaitMetric("baton_router_queue_requests ", 1));
+  const Answer answer = ReadAll(&refused, stub_->Generate(&refused, TextRequest()).get());
+  EXPECT_TRUE(absl::IsResourceExhausted(answer.status)) << answer.status;
+  const auto delay = rpc::RetryDelay(answer.status);
+  ASSERT_TRUE(delay.has_value());
+  EXPECT_EQ(PushbackIn(refused),
+            std::to_string(absl::ToInt64Milliseconds(absl::Ceil(*delay, absl::Milliseconds(1)))));
+  for (grpc::ClientContext* context : {&runs, &waits}) context->TryCancel();
+  first->Finish();
+  second->Finish();
+}
+
+// Clients write "no deadline" as the largest time that they have.
+TEST_F(RouterTest, DeadlinesFarAwayAreNone) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
+  });
+  StartRouter();
+  for (const int64_t years : {2, 200, 240, 290}) {
+    SCOPED_TRACE(years);
+    const auto set = [&](grpc::ClientContext& context) {
+      const gpr_timespec all = gpr_time_from_seconds(years * 365 * 24 * 3600, GPR_TIMESPAN);
+      context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), all));
+    };
+    grpc::ClientContext streaming, counting;
+    set(streaming);
+    set(counting);
+    const Answer answer = ReadAll(&streaming, stub_->Generate(&streaming, TextRequest()).get());
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    v1::TokenizeRequest tokenize;
+    tokenize.set_text("Hello");
+    v1::TokenizeResponse tokens;
+    const grpc::Status counted = stub_->Tokenize(&counting, tokenize, &tokens);
+    EXPECT_TRUE(counted.ok()) << counted.error_message();
+  }
+}
+
+TEST_F(RouterTest, SeedsThatTheRouterDrawsFitADouble) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Finish()}; });
+  StartRouter();
+  std::set<uint64_t> seeds;
+  for (int i = 0; i < 20; ++i) {
+    const Answer answer = Generate(TextRequest());
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    seeds.insert(answer.started.at(0).seed());
+    EXPECT_LT(answer.started[0].seed(), uint64_t{1} << 53);
+  }
+  EXPECT_EQ(seeds.size(), 20u);
+}
+
+// Clients of gRPC take 4 MiB in one message, and refuse more when all is computed and charged.
+TEST_F(RouterTest, AnAnswerThatIsTooLargeForOneMessageIsRefusedFirst) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
+  });
+  StartRouter();
+  v1::ChatRequest chat;
+  v1::Message* message = chat.mutable_conversation()->add_messages();
+  message->set_role("user");
+  message->set_content("Hello");
+  chat.mutable_options()->set_n(8);
+  chat.mutable_stop()->set_max_tokens(2200);
+  chat.mutable_output()->set_logprobs(true);
+  chat.mutable_output()->set_top_logprobs(20);
+  const auto complete = [&] {
+    grpc::ClientContext context;
+    v1::ChatAnswer answer;
+    return rpc::FromGrpc(stub_->Complete(&context, chat, &answer));
+  };
+  const absl::Status refused = complete();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_EQ(rpc::ReasonOf(refused), "ANSWER_TOO_LARGE");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("stop.max_tokens: 8 choices of 2200 tokens"));
+  EXPECT_TRUE(decode->requests().empty());
+  EXPECT_TRUE(Chat(chat).status.ok()) << "as a stream";
+  chat.mutable_output()->set_max_answer_bytes(16 << 20);
+  EXPECT_TRUE(complete().ok()) << "the client takes it";
+  chat.mutable_output()->set_max_answer_bytes(20 << 20);
+  EXPECT_THAT(std::string(complete().message()), HasSubstr("output.max_answer_bytes: 20971520"));
+  // Without max_tokens an answer ends where the message is full.
+  chat.mutable_output()->set_max_answer_bytes(100'000);
+  chat.mutable_stop()->clear_max_tokens();
+  EXPECT_TRUE(complete().ok());
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 100'000u / (8 * (8 + 18 * 21)));
 }
 
 TEST_F(RouterTest, APromptOfSeveralChoicesIsUsedOnce) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 
+#include "common/rpc/status.h"
 #include "tests/integration/router/router_fixture.h"
 
 namespace baton::router {
@@ -127,6 +128,35 @@ TEST_F(RouterInputTest, TextThatIsNotUtf8) {
   v1::TokenizeResponse response;
   grpc::ClientContext context;
   EXPECT_EQ(stub_->Tokenize(&context, tokenize, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(RouterInputTest, AMessageOfMoreThanSixteenMegabytes) {
+  const Answer answer = Generate(TextRequest(std::string(16 << 20, 'x')));
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.status)) << answer.status;
+  EXPECT_EQ(rpc::ReasonOf(answer.status), "REQUEST_TOO_LARGE");
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("at most 16777216 are taken"));
+}
+
+TEST_F(RouterInputTest, NumbersThatNameNoValue) {
+  v1::ChatRequest chat;
+  v1::Message* message = chat.mutable_conversation()->add_messages();
+  message->set_role("user");
+  message->set_content("Hello");
+  const auto refusal = [&](const auto& set) {
+    v1::ChatRequest request = chat;
+    set(request);
+    const Answer answer = Chat(request);
+    EXPECT_TRUE(absl::IsInvalidArgument(answer.status)) << answer.status;
+    return std::string(answer.status.message());
+  };
+  EXPECT_EQ(
+      refusal([](auto& r) { r.mutable_tool_choice()->set_mode(static_cast<v1::ToolChoice::Mode>(99)); }),
+      "tool_choice.mode: 99 is none of its values: use MODE_AUTO, MODE_NONE or MODE_REQUIRED");
+  EXPECT_THAT(refusal([](auto& r) { r.mutable_overflow()->set_mode(static_cast<v1::Overflow::Mode>(55)); }),
+              HasSubstr("overflow.mode: 55 is none of its values: use MODE_REFUSE, "));
+  EXPECT_THAT(
+      refusal([](auto& r) { r.mutable_options()->set_speculation(static_cast<v1::Speculation>(66)); }),
+      HasSubstr("options.speculation: 66 is none of its values: use SPECULATION_OFF, "));
 }
 
 TEST_F(RouterInputTest, AMessageOfAHundredMegabytes) {

@@ -173,7 +173,7 @@ TEST_F(PairingTest, ARouterWithOtherIdsIsTurnedAwayByName) {
   const auto router = StartRouter(CopyWith("tokenizer.json", SwapTwoTokens));
   const absl::Status status = Generate(*router);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
+  EXPECT_THAT(std::string(router->fleet().NoDecodeWorker().message()),
               AllOf(HasSubstr("decode worker " + decode_->address() + " has another tokenizer ("),
                     HasSubstr("start both with the same model folder")));
 }
@@ -185,7 +185,7 @@ TEST_F(PairingTest, ARouterWithOtherEndsIsTurnedAwayByName) {
   }));
   const absl::Status status = Generate(*router);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
+  EXPECT_THAT(std::string(router->fleet().NoDecodeWorker().message()),
               HasSubstr("decode worker " + decode_->address() + " ends answers at other tokens"));
 }
 

@@ -13,6 +13,7 @@ using fakes::FakeWorker;
 using fakes::Script;
 using fakes::Step;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 RouterOptions InTurn() {
   RouterOptions options;
@@ -88,12 +89,12 @@ TEST_F(RouterTest, AFullQueueSaysWhenToComeAgain) {
   EXPECT_TRUE(waiting.status.ok()) << waiting.status;
 }
 
-TEST_F(RouterTest, NoWorkerUpNamesTheAddresses) {
+TEST_F(RouterTest, NoWorkerUpIsSaidWithoutTheAddresses) {
   StartRouter({}, {"127.0.0.1:1", "127.0.0.1:2"});
   const Answer answer = Generate(TextRequest());
   EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
-  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("no decode worker is up: 127.0.0.1:1 ("));
-  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("127.0.0.1:2 ("));
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("no decode worker is up: the router's log"));
+  EXPECT_THAT(std::string(answer.status.message()), Not(HasSubstr("127.0.0.1")));
 }
 
 TEST_F(RouterTest, AWorkerThatBreaksBeforeAcceptingIsReplaced) {
@@ -125,7 +126,7 @@ TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
   const Answer rest = ReadAll(&context, reader.get());
   EXPECT_TRUE(absl::IsUnavailable(rest.status)) << rest.status;
   EXPECT_THAT(std::string(rest.status.message()),
-              HasSubstr("decode worker d at " + address + " was lost after 1 tokens"));
+              HasSubstr("decode worker d was lost after 1 tokens; retry"));
   EXPECT_TRUE(AwaitMetric("baton_router_workers{role=\"decode\"}", 0));
 
   AddWorker({.id = "again", .listen = address});
@@ -212,7 +213,7 @@ TEST_F(RouterTest, TheOnlyWorkerIsAskedAgainWhenItFailsBeforeAccepting) {
   const Answer refused = Generate(TextRequest());
   EXPECT_TRUE(absl::IsUnavailable(refused.status)) << refused.status;
   EXPECT_THAT(std::string(refused.status.message()), HasSubstr("placed 3 times"));
-  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("broken"));
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("decode worker fake could not be reached"));
 }
 
 TEST_F(RouterTest, AGapInTheWatchBringsANewSnapshot) {

@@ -100,7 +100,9 @@ TEST_F(DispatcherTest, SaysAtOnceThatNobodyIsUp) {
   fleet_.OnDown(1, absl::UnavailableError("connection refused"));
   ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
   ASSERT_EQ(results_[1].size(), 1u);
-  EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("d0:1 (connection refused)"));
+  EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("no decode worker is up"));
+  EXPECT_EQ(results_[1][0].status().message().find("d0:1"), std::string::npos) << "clients may be strangers";
+  EXPECT_THAT(std::string(fleet_.NoDecodeWorker().message()), HasSubstr("d0:1 (connection refused)"));
 }
 
 TEST_F(DispatcherTest, AvoidsWorkersThatFailedTheRequest) {
@@ -151,7 +153,7 @@ TEST_F(DispatcherTest, ARequestThatWaitsForBrokenWorkersEndsWhenAllAreDown) {
   EXPECT_EQ(results_[1].size(), 0u);
   fleet_.OnDown(0, absl::UnavailableError("it does not answer the watch"));
   ASSERT_EQ(results_[1].size(), 1u);
-  EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("does not answer the watch"));
+  EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("no decode worker is up"));
 }
 
 TEST_F(DispatcherTest, APromptThatNoWorkerCanHoldIsRefusedAtOnce) {

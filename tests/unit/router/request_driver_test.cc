@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "common/rpc/status.h"
 #include "router/billing/sqlite_ledger.h"
 #include "tests/patience.h"
 #include "tests/unit/router/two_decode_workers.h"
@@ -263,6 +264,40 @@ TEST_F(RequestDriverTest, ARequestGoesFromTheClientToAWorkerAndBack) {
   EXPECT_TRUE(client_->status->ok());
   EXPECT_EQ(Bookings(), 0);
   worker.End(absl::OkStatus());
+}
+
+TEST_F(RequestDriverTest, ADeadlineEndsTheCallWithWhatItUsed) {
+  const absl::Time deadline = clock_.Now() + absl::Seconds(2);
+  Start(Tokens(), 100, deadline);
+  workers_.calls.at(0)->Send(AcceptedEvent());
+  Take();
+  workers_.calls[0]->Send(TokenEvent("a"));
+  Take();
+  clock_.Advance(absl::Seconds(1));
+  live_.EndDue();
+  EXPECT_FALSE(client_->status.has_value());
+  clock_.Advance(absl::Seconds(1));
+  live_.EndDue();
+  ASSERT_TRUE(client_->status.has_value());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(*client_->status)) << *client_->status;
+  ASSERT_TRUE(client_->usage.has_value());
+  EXPECT_EQ(client_->usage->usage().completion_tokens(), 1u);
+  EXPECT_TRUE(workers_.calls[0]->cancelled);
+  workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, ADrainEndsTheCallWithWhatItUsedAndAReasonToTryAgain) {
+  Run();
+  Take();
+  live_.DrainAt(clock_.Now());
+  live_.EndDue();
+  ASSERT_TRUE(client_->status.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(*client_->status)) << *client_->status;
+  EXPECT_EQ(rpc::ReasonOf(*client_->status), "ROUTER_DRAINING");
+  EXPECT_EQ(rpc::RetryDelay(*client_->status), absl::ZeroDuration());
+  ASSERT_TRUE(client_->usage.has_value());
+  EXPECT_EQ(client_->usage->usage().completion_tokens(), 1u);
+  workers_.calls[0]->End(absl::CancelledError());
 }
 
 TEST_F(RequestDriverTest, AWorkerIsAskedForNoMoreThanTheClientTakes) {
