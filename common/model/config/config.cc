@@ -215,15 +215,17 @@ absl::Status ReadShape(JsonFields& fields, const Family& family, ModelConfig& co
     fields.Refuse("num_key_value_heads", fmt::format("is {}, which does not divide num_attention_heads {}",
                                                      config.kv_heads, config.heads));
   }
-  if (!fields.Has("head_dim") && family.head_dim == 0 && config.hidden % config.heads != 0) {
+  // Null is hidden_size / num_attention_heads, missing is what the family says.
+  const bool by_family = family.head_dim != 0 && !fields.Present("head_dim");
+  if (!fields.Has("head_dim") && !by_family && config.hidden % config.heads != 0) {
     fields.Refuse(
         "hidden_size",
         fmt::format("is {}, which num_attention_heads {} does not divide, and head_dim is not given",
                     config.hidden, config.heads));
   }
   BATON_RETURN_IF_ERROR(fields.status());
-  config.head_dim = static_cast<int>(fields.Integer(
-      "head_dim", 2, kMaxHeadDim, family.head_dim != 0 ? family.head_dim : config.hidden / config.heads));
+  const int64_t head_dim = by_family ? family.head_dim : config.hidden / config.heads;
+  config.head_dim = static_cast<int>(fields.Integer("head_dim", 2, kMaxHeadDim, head_dim));
   if (int64_t{config.heads} * config.head_dim > kMaxWidth) {
     fields.Refuse("num_attention_heads", fmt::format("times head_dim is {}, more than {}",
                                                      int64_t{config.heads} * config.head_dim, kMaxWidth));
@@ -244,7 +246,8 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
       family.optional_attention_bias && fields.Flag("attention_bias", family.attention_bias);
   config.qkv_bias =
       family.qkv_bias || attention_bias || (family.optional_qkv_bias && fields.Flag("qkv_bias", true));
-  config.output_bias = attention_bias && family.output_bias;
+  config.output_bias = family.optional_output_bias ? fields.Flag("attention_out_bias", false)
+                                                   : attention_bias && family.output_bias;
   config.mlp_bias = family.optional_mlp_bias && fields.Flag("mlp_bias", false);
   config.qk_norm = family.qk_norm || (family.optional_qk_norm && fields.Flag("use_qk_norm", false));
   config.wide_qk_norm = family.wide_qk_norm;

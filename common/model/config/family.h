@@ -28,10 +28,11 @@ struct Family {
   int head_dim = 0;               // where head_dim is missing; 0: hidden / heads
   bool optional_qk_norm = false;  // use_qk_norm
   bool wide_qk_norm = false;
-  bool optional_qkv_bias = false;  // qkv_bias, by default true (Qwen2-MoE)
-  bool output_bias = true;         // attention_bias means that of O, too
-  bool clips_qkv = false;          // reads clip_qkv
-  double rotary_part = 1;          // where partial_rotary_factor is missing
+  bool optional_qkv_bias = false;     // qkv_bias, by default true (Qwen2-MoE)
+  bool output_bias = true;            // attention_bias means that of O, too
+  bool optional_output_bias = false;  // attention_out_bias says it in its place (Seed-OSS)
+  bool clips_qkv = false;             // reads clip_qkv
+  double rotary_part = 1;             // where partial_rotary_factor is missing
   bool optional_rotary_part = false;
   double rope_theta = 10000;
   bool needs_rope_scaling = false;

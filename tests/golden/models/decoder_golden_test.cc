@@ -249,6 +249,8 @@ std::vector<Case> AllCases() {
                               "smollm3-defaults",
                               "granite",
                               "granite-defaults",
+                              "seed-oss",
+                              "seed-oss-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, Glm4MoeConfig, GptOssConfig, GraniteConfig, LlamaConfig, MistralConfig,
                           MixtralConfig, Mxfp4Config, OlmoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
-                          Qwen3MoeConfig, SmolLM3Config)
+                          Qwen3MoeConfig, SeedOssConfig, SmolLM3Config)
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -104,6 +104,14 @@ CASES = {
     "granite-defaults": (GraniteConfig(**SHAPE), 45, torch.bfloat16,
                          {"without": ["embedding_multiplier", "attention_multiplier", "residual_multiplier",
                                       "logits_scaling", "tie_word_embeddings", "rope_parameters"]}),
+    "seed-oss": (SeedOssConfig(**SHAPE, head_dim=24, pad_token_id=0, attention_bias=False, attention_out_bias=True,
+                               mlp_bias=True, tie_word_embeddings=True, rope_parameters=rope("default", 1e6)), 51,
+                 torch.bfloat16, {}),
+    # Narrow and of one layer, because by default it has eight KV heads of 128 values.
+    "seed-oss-defaults": (SeedOssConfig(**{**SHAPE, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 8,
+                                           "num_key_value_heads": 8}), 40, torch.bfloat16, {"without": [
+                              "num_key_value_heads", "head_dim", "attention_bias", "attention_out_bias", "mlp_bias",
+                              "tie_word_embeddings", "rope_parameters"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }
