@@ -228,6 +228,13 @@ constexpr NamePair kLayerNames[] = {
 
 }  // namespace
 
+std::string_view GgufArchitectureOf(std::string_view architecture) {
+  for (const GgufFamily& family : kGgufFamilies) {
+    if (family.architecture == architecture) return family.name;
+  }
+  return "";
+}
+
 absl::StatusOr<Json> ConfigOfGguf(const Document& document) {
   BATON_ASSIGN_OR_RETURN(const GgufFamily family, GgufFamilyOf(document));
   BATON_ASSIGN_OR_RETURN(const int64_t parts, document.Integer("split.count", 0, kMostOfAnything, 1));

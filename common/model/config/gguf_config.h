@@ -20,6 +20,9 @@ namespace baton::model {
 // its original context are computed from them. Without a matrix for the head the embeddings are tied.
 absl::StatusOr<Json> ConfigOfGguf(const gguf::Document& document);
 
+// The name that GGUF files have for an architecture of config.json, or empty.
+std::string_view GgufArchitectureOf(std::string_view architecture);
+
 // The content of generation_config.json, from general.sampling.
 absl::StatusOr<Json> GenerationOfGguf(const gguf::Document& document);
 

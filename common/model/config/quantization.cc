@@ -18,13 +18,18 @@ constexpr int64_t kMostConfigBytes = 10'000'000;
 constexpr char kWhere[] = "config.json: quantization_config";
 
 // A text that has to be one of some, or missing.
-std::string OneOf(JsonFields& fields, std::string_view name, std::initializer_list<std::string_view> known,
+std::string OneOf(JsonFields& fields, std::string_view name, std::span<const std::string_view> known,
                   std::string fallback) {
   const std::string text = absl::AsciiStrToLower(fields.Text(name, std::move(fallback)));
   if (std::ranges::find(known, text) == known.end()) {
     fields.Refuse(name, fmt::format("is \"{}\": known are {}", text, fmt::join(known, ", ")));
   }
   return text;
+}
+
+std::string OneOf(JsonFields& fields, std::string_view name, std::initializer_list<std::string_view> known,
+                  std::string fallback) {
+  return OneOf(fields, name, std::span(known.begin(), known.size()), std::move(fallback));
 }
 
 void MustBeEmpty(JsonFields& fields, std::string_view name) {
@@ -123,8 +128,7 @@ absl::StatusOr<QuantizationConfig> QuantizationConfig::FromJson(const Json& json
   if (found == json.end() || found->is_null()) return config;
   if (!found->is_object()) return absl::InvalidArgumentError(fmt::format("{}: is not an object", kWhere));
   JsonFields fields(*found, kWhere);
-  const std::string method =
-      OneOf(fields, "quant_method", {"compressed-tensors", "gptq", "awq", "fp8", "mxfp4"}, "");
+  const std::string method = OneOf(fields, "quant_method", kQuantizationMethods, "");
   absl::Status status = fields.status();
   if (method == "compressed-tensors") {
     config.method = Method::kCompressedTensors;

@@ -6,11 +6,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/model/config/json_fields.h"
 
 namespace baton::model {
+
+// The values of quant_method that are known.
+inline constexpr std::string_view kQuantizationMethods[] = {"compressed-tensors", "gptq", "awq", "fp8",
+                                                            "mxfp4"};
 
 struct QuantizationConfig {
   enum class Method {
