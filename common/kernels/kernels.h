@@ -242,6 +242,17 @@ class Kernels {
   // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
   virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;
 
+  // out = max(x, 0)^2, of float32. In host memory only.
+  virtual void SquaredRelu(Matrix x, Matrix out) {
+    BATON_CHECK(memory().host() && x.dtype == tensor::DType::kF32);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      for (int64_t i = 0; i < x.cols; ++i) {
+        const float positive = std::max(x.row(r)[i], 0.0f);
+        out.row(r)[i] = positive * positive;
+      }
+    }
+  }
+
   // Whether Route and Experts are there. INVALID_ARGUMENT names the backend.
   virtual absl::Status CheckExperts() const {
     return absl::InvalidArgumentError(

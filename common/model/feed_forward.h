@@ -1,7 +1,8 @@
 // FeedForward: the dense feed-forward block of one layer (SwiGLU, arXiv 2002.05202). It issues kernels and
 // keeps nothing but where its weights are. The decoder's thread only.
 //
-//   out = (silu(h Wgate + b) * (h Wup + b)) Wdown + b
+//   out = (silu(h Wgate + b) * (h Wup + b)) Wdown + b, or without a gate
+//   out = relu(h Wup + b)^2 Wdown + b
 #pragma once
 
 #include "common/kernels/kernels.h"
@@ -15,7 +16,7 @@ class FeedForward {
  public:
   // What lies between its products. All layers share it.
   struct Scratch {
-    kernels::Matrix gate_up;    // [rows, 2 intermediate], of this rank's part
+    kernels::Matrix gate_up;    // [rows, 2 intermediate], of this rank's part; without a gate, half of it
     kernels::Matrix activated;  // [rows, intermediate]
   };
 

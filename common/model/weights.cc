@@ -99,11 +99,17 @@ class WeightList {
     const int64_t wide = config_.intermediate;
     const Range own = shard_.Of(wide);
     AddVector(&to.norm, {{prefix + "post_attention_layernorm.weight", config_.hidden, hidden_}});
-    AddMatrix(to.gate_up, {{mlp + "gate_proj.weight", wide, own}, {mlp + "up_proj.weight", wide, own}},
-              config_.hidden, hidden_);
+    const auto inner = [&](std::string_view of) {
+      std::vector<TensorPart> parts = {{fmt::format("{}up_proj.{}", mlp, of), wide, own}};
+      if (!config_.squared_relu) {
+        parts.insert(parts.begin(), {fmt::format("{}gate_proj.{}", mlp, of), wide, own});
+      }
+      return parts;
+    };
+    AddMatrix(to.gate_up, inner("weight"), config_.hidden, hidden_);
     AddMatrix(to.down, {{mlp + "down_proj.weight", config_.hidden, hidden_}}, wide, own);
     if (config_.mlp_bias) {
-      AddVector(&to.gate_up_bias, {{mlp + "gate_proj.bias", wide, own}, {mlp + "up_proj.bias", wide, own}});
+      AddVector(&to.gate_up_bias, inner("bias"));
       AddVector(&to.down_bias, {{mlp + "down_proj.bias", config_.hidden, hidden_}});
     }
   }
@@ -285,6 +291,7 @@ std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig
 }
 
 std::string HostOnly(const ModelConfig& config) {
+  if (config.squared_relu) return "hidden_act relu2";
   return config.embedding_multiplier != config.residual_multiplier
              ? "embedding_multiplier other than residual_multiplier"
              : "";

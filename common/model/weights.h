@@ -36,7 +36,7 @@ struct AttentionWeights {
 
 struct FeedForwardWeights {
   kernels::Values norm;                            // [hidden], of the block's input
-  std::unique_ptr<kernels::PackedMatrix> gate_up;  // [2 intermediate, hidden]
+  std::unique_ptr<kernels::PackedMatrix> gate_up;  // [2 intermediate, hidden], or up alone
   kernels::Values gate_up_bias;                    // [2 intermediate]
   std::unique_ptr<kernels::PackedMatrix> down;     // [hidden, intermediate]
   kernels::Values down_bias;                       // [hidden]

@@ -238,9 +238,12 @@ absl::Status ReadShape(JsonFields& fields, const Family& family, ModelConfig& co
 }
 
 void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) {
-  if (const std::string act = fields.Text("hidden_act", "silu"); act != "silu" && act != "swish") {
-    fields.Refuse("hidden_act", fmt::format("is {}: only silu is known", Shown(act)));
+  const std::string_view activation = family.squared_relu ? "relu2" : "silu";
+  if (const std::string act = fields.Text("hidden_act", std::string(activation));
+      act != activation && (family.squared_relu || act != "swish")) {
+    fields.Refuse("hidden_act", fmt::format("is {}: only {} is known", Shown(act), activation));
   }
+  config.squared_relu = family.squared_relu;
   config.tied_embeddings = fields.Flag("tie_word_embeddings", family.tied_embeddings);
   const bool attention_bias =
       family.optional_attention_bias && fields.Flag("attention_bias", family.attention_bias);
@@ -353,6 +356,7 @@ std::string ModelConfig::Canonical() const {
   if (rotary_dim != head_dim) line("rotary_dim", rotary_dim);
   if (wide_qk_norm) line("wide_qk_norm", 1);
   if (sinks) line("sinks", 1);
+  if (squared_relu) line("squared_relu", 1);
   if (embedding_multiplier != 1) line("embedding_multiplier", exact(embedding_multiplier));
   if (attention_multiplier != 0) line("attention_multiplier", exact(attention_multiplier));
   if (residual_multiplier != 1) line("residual_multiplier", exact(residual_multiplier));
@@ -398,8 +402,9 @@ int64_t LayerParameters(const ModelConfig& c, int64_t used) {
   if (c.output_bias) common += c.hidden;
   if (c.sinks) common += c.heads;
   if (c.qk_norm) common += c.wide_qk_norm ? q + kv : 2 * c.head_dim;
-  int64_t dense = 3 * c.hidden * c.intermediate;
-  if (c.mlp_bias) dense += 2 * c.intermediate + c.hidden;
+  const int64_t inner = c.squared_relu ? 1 : 2;  // gate and up, or up alone
+  int64_t dense = (inner + 1) * c.hidden * c.intermediate;
+  if (c.mlp_bias) dense += inner * c.intermediate + c.hidden;
   const ExpertConfig& e = c.experts;
   int64_t mixture = e.experts * c.hidden + used * 3 * c.hidden * e.width + 3 * c.hidden * e.shared_width;
   if (e.choice_bias) mixture += e.experts;

@@ -81,6 +81,7 @@ struct ModelConfig {
   bool qk_norm = false;
   bool wide_qk_norm = false;  // over all heads together (OLMoE), not each alone
   bool sinks = false;         // a score of each head that joins its softmax (gpt-oss)
+  bool squared_relu = false;  // of the dense blocks, in the place of the gate (Arcee)
   // Granite's factors: on embeddings, on scores of attention (0: 1 / sqrt(head_dim)), and on what a block
   // adds to the residual stream; and what logits are divided by.
   double embedding_multiplier = 1, attention_multiplier = 0, residual_multiplier = 1, logits_divisor = 1;

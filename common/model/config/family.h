@@ -41,6 +41,7 @@ struct Family {
   bool tied_embeddings = false;  // where tie_word_embeddings is missing
   bool unturned_layers = false;  // no_rope_layers, no_rope_layer_interval, and windows of these layers
   bool multipliers = false;      // Granite's four, in ModelConfig
+  bool squared_relu = false;     // no gate
   // A mixture of experts, or null.
   const MixtureFamily* mixture = nullptr;
 };

@@ -251,6 +251,8 @@ std::vector<Case> AllCases() {
                               "granite-defaults",
                               "seed-oss",
                               "seed-oss-defaults",
+                              "arcee",
+                              "arcee-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -19,8 +19,10 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Glm4MoeConfig, GptOssConfig, GraniteConfig, LlamaConfig, MistralConfig,
-                          MixtralConfig, Mxfp4Config, OlmoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
+from transformers import (ArceeConfig, AutoModelForCausalLM, Glm4MoeConfig,
+                          GptOssConfig, GraniteConfig, LlamaConfig,
+                          MistralConfig, MixtralConfig, Mxfp4Config,
+                          OlmoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
                           Qwen3MoeConfig, SeedOssConfig, SmolLM3Config)
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -112,6 +114,12 @@ CASES = {
                                            "num_key_value_heads": 8}), 40, torch.bfloat16, {"without": [
                               "num_key_value_heads", "head_dim", "attention_bias", "attention_out_bias", "mlp_bias",
                               "tie_word_embeddings", "rope_parameters"]}),
+    "arcee": (ArceeConfig(**SHAPE, head_dim=24, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                          rope_parameters=rope("yarn", 5e5, factor=4.0, original_max_position_embeddings=64)), 53,
+              torch.bfloat16, {}),
+    "arcee-defaults": (ArceeConfig(**{**SHAPE, "num_key_value_heads": 4}), 47, torch.bfloat16, {"without": [
+        "num_key_value_heads", "head_dim", "hidden_act", "attention_bias", "mlp_bias", "tie_word_embeddings",
+        "rope_parameters"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }
