@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cli/show/quantity.h"
+#include "common/model/config/rope_config.h"
 
 namespace baton::cli {
 namespace {
@@ -51,19 +52,7 @@ std::string Row(const Terminal& terminal, std::string_view label, std::string_vi
 }
 
 std::string_view ScalingName(model::RopeScaling::Type type) {
-  switch (type) {
-    case model::RopeScaling::Type::kNone:
-      return "none";
-    case model::RopeScaling::Type::kLinear:
-      return "linear";
-    case model::RopeScaling::Type::kDynamic:
-      return "dynamic";
-    case model::RopeScaling::Type::kYarn:
-      return "yarn";
-    case model::RopeScaling::Type::kLlama3:
-      return "llama3";
-  }
-  return "unknown";
+  return type == model::RopeScaling::Type::kNone ? "none" : model::NameOf(type);
 }
 
 int64_t TokensIn(int64_t memory, int64_t bytes_per_token) {
@@ -131,6 +120,7 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   out += Row(terminal, "loads",
              summary.loads.ok() ? "yes" : fmt::format("no: {}", std::string(summary.loads.message())));
   out += Row(terminal, "shape", DescribeShape(c));
+  if (c.images_left_out) out += Row(terminal, "images", "left out: the model's part for text is what runs");
   if (c.experts.experts > 0) out += Row(terminal, "experts", DescribeExperts(c));
   out += Row(terminal, "vocabulary",
              fmt::format("{} tokens, {} embeddings", ShowCount(c.vocabulary),

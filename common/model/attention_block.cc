@@ -13,6 +13,8 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, int layer, const Atten
     : layer_(layer),
       rms_eps_(config.rms_eps),
       wide_norm_(config.wide_qk_norm),
+      query_beta_(config.query_beta),
+      original_context_(config.rope_scaling.original_context),
       shape_({.heads = config.heads / rank.shard.ranks,
               .kv_heads = config.kv_heads / rank.shard.ranks,
               .head_dim = config.head_dim,
@@ -45,6 +47,19 @@ void AttentionBlock::StoreKv(Matrix normed, std::span<const SequenceRows> sequen
     norm = {};
   }
   rank_.kernels.RotateAndStore(scratch.qkv, shape_, norm, rope_, sequences, layer_, store);
+  FinishQueries(sequences, scratch.qkv.Columns(0, q_width()));
+}
+
+void AttentionBlock::FinishQueries(std::span<const SequenceRows> sequences, Matrix queries) const {
+  if (query_beta_ == 0) return;
+  for (const SequenceRows& sequence : sequences) {
+    for (int64_t r = 0; r < sequence.rows; ++r) {
+      const int64_t times = (sequence.first_position + r) / original_context_;
+      if (times == 0) continue;
+      rank_.kernels.Scale(queries.Rows(sequence.first_row + r, 1),
+                          static_cast<float>(1 + query_beta_ * std::log1p(static_cast<double>(times))));
+    }
+  }
 }
 
 void AttentionBlock::Attend(std::span<const SequenceRows> sequences, const kv::KvStore& store,

@@ -3,7 +3,7 @@
 //
 //   q, k, v = h Wqkv + b        of each head: q and k normed (Qwen3; OLMoE: all heads as one) and turned by
 //   their positions out     = softmax(q k^T scale) v Wo + b
-//   (with sinks, one more score of each head joins the softmax)
+//   (with sinks, one more score of each head joins the softmax; Ministral 3 scales a query by its position)
 //
 // The two halves are apart because the last layer computes k and v of all rows, and the rest of few.
 #pragma once
@@ -44,11 +44,15 @@ class AttentionBlock {
               const Scratch& scratch, kernels::Matrix out) const;
 
  private:
+  // Queries once more, after they were turned.
+  void FinishQueries(std::span<const kernels::SequenceRows> sequences, kernels::Matrix queries) const;
   int64_t q_width() const { return int64_t{shape_.heads} * shape_.head_dim; }
 
   const int layer_;
   const float rms_eps_;
   const bool wide_norm_;
+  const double query_beta_;
+  const int64_t original_context_;
   const kernels::AttentionShape shape_;  // of this rank's heads
   const AttentionWeights& weights_;
   const kernels::RopeTable& rope_;

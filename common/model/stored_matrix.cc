@@ -369,11 +369,13 @@ absl::StatusOr<ConvertedMatrix> ReadGguf(const MatrixSource& source, Range own) 
 }
 
 // Tensors that may stand for a matrix, beside "weight".
-constexpr std::string_view kCompanions[] = {
-    "weight_packed", "weight_scale", "weight_scale_inv", "weight_zero_point",
-    "weight_shape",  "weight_g_idx", "input_scale",      "input_zero_point",
-    "output_scale",  "qweight",      "qzeros",           "scales",
-    "g_idx"};
+constexpr std::string_view kCompanions[] = {"weight_packed",    "weight_scale",
+                                            "weight_scale_inv", "weight_zero_point",
+                                            "weight_shape",     "weight_g_idx",
+                                            "input_scale",      "input_zero_point",
+                                            "output_scale",     "activation_scale",
+                                            "qweight",          "qzeros",
+                                            "scales",           "g_idx"};
 
 std::string PrefixOf(const std::string& name) {
   constexpr std::string_view kWeight = "weight";

@@ -132,8 +132,14 @@ absl::Status TensorLoader::NothingLeft(const ModelConfig& config) const {
     }
     return false;
   };
+  const auto image = [&config](std::string_view name) {
+    if (!config.images_left_out) return false;
+    if (name.starts_with("model.")) name.remove_prefix(6);
+    return name.starts_with("vision_tower.") || name.starts_with("multi_modal_projector.");
+  };
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
-    if (taken_.contains(name) || name.ends_with(".rotary_emb.inv_freq") || extra(name)) continue;
+    const bool known = taken_.contains(name) || name.ends_with(".rotary_emb.inv_freq");
+    if (known || extra(name) || image(name)) continue;
     return absl::InvalidArgumentError(
         fmt::format("{}: tensor \"{}\" {} is not known to {} with this config.json", folder_, name,
                     ShapeText(tensor->shape), config.architecture));

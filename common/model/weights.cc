@@ -29,27 +29,52 @@ struct Source {
   bool last = false;
 };
 
+constexpr char kEmbedding[] = "embed_tokens.weight", kHead[] = "lm_head.weight";
+
+// How a checkpoint names its tensors.
+struct Names {
+  std::string body = "model.";  // before all but the head
+  std::string head = kHead;
+  std::string embedding;
+
+  // Beside a part for images, transformers has written several prefixes: its files have the first.
+  Names(const Checkpoint& checkpoint, const ModelConfig& config) {
+    if (config.images_left_out) {
+      for (const char* const prefix : {"language_model.model.", "model.language_model."}) {
+        if (checkpoint.Find(prefix + std::string("norm.weight")) != nullptr) body = prefix;
+      }
+      const std::string inner = std::string("language_model.") + kHead;
+      if (checkpoint.Find(inner) != nullptr) head = inner;
+    }
+    embedding = body + kEmbedding;
+    // safetensors' save_model keeps that of two names for one matrix which the alphabet has first.
+    if (config.tied_embeddings && checkpoint.Find(embedding) == nullptr && checkpoint.Find(head) != nullptr) {
+      embedding = head;
+    }
+  }
+};
+
 // Every weight of a model, in the order in which they are loaded: the one list of them.
 class WeightList {
  public:
-  WeightList(const ModelConfig& config, const Shard& shard)
-      : config_(config), shard_(shard), hidden_{0, config.hidden} {}
+  WeightList(const ModelConfig& config, const Names& names, const Shard& shard)
+      : config_(config), names_(names), shard_(shard), hidden_{0, config.hidden} {}
 
   const std::vector<Source>& sources() const { return sources_; }
 
   // `weights` is what the list fills; it must not move before it is filled.
-  void AddAll(const std::string& embedding, const std::string& head, Weights& weights) {
+  void AddAll(Weights& weights) {
     const Range tokens = shard_.Of(config_.vocabulary);
-    AddMatrix(weights.embedding, {{embedding, config_.vocabulary, tokens}}, config_.hidden, hidden_);
+    AddMatrix(weights.embedding, {{names_.embedding, config_.vocabulary, tokens}}, config_.hidden, hidden_);
     if (!config_.tied_embeddings) {
-      AddMatrix(weights.own_head, {{head, config_.vocabulary, tokens}}, config_.hidden, hidden_);
+      AddMatrix(weights.own_head, {{names_.head, config_.vocabulary, tokens}}, config_.hidden, hidden_);
     }
-    AddVector(&weights.final_norm, {{"model.norm.weight", config_.hidden, hidden_}});
+    AddVector(&weights.final_norm, {{names_.body + "norm.weight", config_.hidden, hidden_}});
     sources_.back().divisor = config_.logits_divisor;  // logits are linear in this vector
     weights.layers.resize(static_cast<size_t>(config_.layers));
     for (int l = 0; l < config_.layers; ++l) {
       LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
-      const std::string prefix = fmt::format("model.layers.{}.", l);
+      const std::string prefix = fmt::format("{}layers.{}.", names_.body, l);
       AddAttention(prefix, layer.attention);
       if (config_.has_experts(l)) {
         AddExperts(l, prefix, layer.feed_forward.emplace<ExpertWeights>());
@@ -70,16 +95,13 @@ class WeightList {
     const int64_t q_rows = config_.heads * dim, kv_rows = config_.kv_heads * dim;
     const Range q = heads(config_.heads), kv = heads(config_.kv_heads), head{0, dim};
     AddVector(&to.norm, {{prefix + "input_layernorm.weight", config_.hidden, hidden_}});
-    AddMatrix(to.qkv,
-              {{self + "q_proj.weight", q_rows, q},
-               {self + "k_proj.weight", kv_rows, kv},
-               {self + "v_proj.weight", kv_rows, kv}},
-              config_.hidden, hidden_);
-    if (config_.qkv_bias) {
-      AddVector(&to.qkv_bias, {{self + "q_proj.bias", q_rows, q},
-                               {self + "k_proj.bias", kv_rows, kv},
-                               {self + "v_proj.bias", kv_rows, kv}});
-    }
+    const auto qkv = [&](std::string_view of) -> std::vector<TensorPart> {
+      return {{fmt::format("{}q_proj.{}", self, of), q_rows, q},
+              {fmt::format("{}k_proj.{}", self, of), kv_rows, kv},
+              {fmt::format("{}v_proj.{}", self, of), kv_rows, kv}};
+    };
+    AddMatrix(to.qkv, qkv("weight"), config_.hidden, hidden_);
+    if (config_.qkv_bias) AddVector(&to.qkv_bias, qkv("bias"));
     if (config_.qk_norm) {
       const bool wide = config_.wide_qk_norm;
       AddVector(&to.q_norm, {{self + "q_norm.weight", wide ? q_rows : dim, wide ? q : head}});
@@ -170,6 +192,7 @@ class WeightList {
   }
 
   const ModelConfig& config_;
+  const Names& names_;
   const Shard& shard_;
   const Range hidden_;
   std::vector<Source> sources_;
@@ -213,16 +236,6 @@ absl::Status LoadForm(const Source& source, bool first_rows, TensorLoader& loade
   return absl::OkStatus();
 }
 
-constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head.weight";
-
-// The name of the embedding: of two names for one matrix, safetensors' save_model keeps the first in the
-// alphabet.
-std::string EmbeddingOf(const Checkpoint& checkpoint, const ModelConfig& config) {
-  const bool under_head =
-      config.tied_embeddings && checkpoint.Find(kEmbedding) == nullptr && checkpoint.Find(kHead) != nullptr;
-  return under_head ? kHead : kEmbedding;
-}
-
 // Without kernels, checks alone.
 absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& checkpoint,
                                 const ModelConfig& config, const QuantizationConfig& stored,
@@ -236,10 +249,14 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
   }
   TensorLoader loader(folder, checkpoint, kernels, quantizer, stored,
                       config.experts.fused ? config.experts.experts : 0);
-  if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead("lm_head.", "model.embed_tokens."));
+  const Names names(checkpoint, config);
+  if (config.tied_embeddings) {
+    const std::string head = names.head.substr(0, names.head.rfind('.') + 1);
+    BATON_RETURN_IF_ERROR(loader.TiedHead(head, names.body + "embed_tokens."));
+  }
   Weights weights;
-  WeightList list(config, shard);
-  list.AddAll(EmbeddingOf(checkpoint, config), kHead, weights);
+  WeightList list(config, names, shard);
+  list.AddAll(weights);
   if (quantizer != nullptr) {
     int64_t values = 0;
     for (const Source& source : list.sources()) {
@@ -292,6 +309,9 @@ std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig
 
 std::string HostOnly(const ModelConfig& config) {
   if (config.squared_relu) return "hidden_act relu2";
+  if (config.query_beta != 0 && config.context > config.rope_scaling.original_context) {
+    return "llama_4_scaling_beta beyond original_max_position_embeddings";
+  }
   return config.embedding_multiplier != config.residual_multiplier
              ? "embedding_multiplier other than residual_multiplier"
              : "";
@@ -318,8 +338,9 @@ absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoin
 std::vector<MatrixShape> MatricesOf(const Checkpoint& checkpoint, const ModelConfig& config) {
   Weights weights;
   const Shard whole;
-  WeightList list(config, whole);
-  list.AddAll(EmbeddingOf(checkpoint, config), kHead, weights);
+  const Names names(checkpoint, config);
+  WeightList list(config, names, whole);
+  list.AddAll(weights);
   std::vector<MatrixShape> matrices;
   for (const Source& source : list.sources()) {
     if (!std::holds_alternative<MatrixSlot>(source.to)) continue;

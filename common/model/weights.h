@@ -25,10 +25,11 @@ namespace baton::model {
 // Biases and norms are float32; those that the architecture lacks are empty. Under tensor parallelism, heads,
 // kv_heads, intermediate and vocabulary are this rank's; biases that follow a sum over ranks are with each.
 struct AttentionWeights {
-  kernels::Values norm;                           // [hidden], of the block's input
-  std::unique_ptr<kernels::PackedMatrix> qkv;     // [(heads + 2 kv_heads) head_dim, hidden]
-  kernels::Values qkv_bias;                       // [(heads + 2 kv_heads) head_dim]
-  kernels::Values q_norm, k_norm;                 // [head_dim], or of all heads (wide_qk_norm)
+  kernels::Values norm;                        // [hidden], of the block's input
+  std::unique_ptr<kernels::PackedMatrix> qkv;  // [(heads + 2 kv_heads) head_dim, hidden]
+  kernels::Values qkv_bias;                    // [(heads + 2 kv_heads) head_dim]
+  // [head_dim], or of all heads (wide_qk_norm).
+  kernels::Values q_norm, k_norm;
   std::unique_ptr<kernels::PackedMatrix> output;  // [hidden, heads head_dim]
   kernels::Values output_bias;                    // [hidden]
   kernels::Values sinks;                          // [heads]

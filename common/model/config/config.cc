@@ -15,127 +15,13 @@
 #include "common/model/config/json_fields.h"
 #include "common/model/config/mixture.h"
 #include "common/model/config/quantization.h"
+#include "common/model/config/rope_config.h"
 
 namespace baton::model {
 namespace {
 
-constexpr char kConfigFile[] = "config.json";
+constexpr char kConfigFile[] = "config.json", kTextConfig[] = "config.json: text_config";
 constexpr int64_t kMaxConfigBytes = 16 << 20;
-
-struct RopeTypeName {
-  std::string_view name;
-  RopeScaling::Type type;
-};
-constexpr RopeTypeName kRopeTypes[] = {
-    {"default", RopeScaling::Type::kNone},    {"linear", RopeScaling::Type::kLinear},
-    {"dynamic", RopeScaling::Type::kDynamic}, {"yarn", RopeScaling::Type::kYarn},
-    {"llama3", RopeScaling::Type::kLlama3},
-};
-
-std::string_view NameOf(RopeScaling::Type type) {
-  for (const RopeTypeName& known : kRopeTypes) {
-    if (known.type == type) return known.name;
-  }
-  return "unknown";
-}
-
-// Fields that any rope type may carry. What a type does not use is ignored, as in transformers; a field that
-// is not known is refused, since it may be the one that matters.
-constexpr std::string_view kRopeFields[] = {
-    "type",      "rope_type", "rope_theta",       "factor",           "original_max_position_embeddings",
-    "beta_fast", "beta_slow", "mscale",           "mscale_all_dim",   "low_freq_factor",
-    "truncate",  "finetuned", "high_freq_factor", "attention_factor", "partial_rotary_factor"};
-
-bool IsRopeField(std::string_view name) { return absl::c_linear_search(kRopeFields, name); }
-
-void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context) {
-  const JsonFields::Range positive{.low = 0, .low_open = true};
-  switch (scaling.type) {
-    case RopeScaling::Type::kNone:
-      return;
-    case RopeScaling::Type::kLinear:
-    case RopeScaling::Type::kDynamic:
-      scaling.factor = rope.Number("factor", {.low = 1});
-      return;
-    case RopeScaling::Type::kLlama3:
-      scaling.factor = rope.Number("factor", {.low = 1});
-      scaling.low_freq_factor = rope.Number("low_freq_factor", positive);
-      scaling.high_freq_factor = rope.Number("high_freq_factor", positive);
-      if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-        rope.Refuse("high_freq_factor", "must be above low_freq_factor");
-      }
-      return;
-    case RopeScaling::Type::kYarn:
-      scaling.factor = rope.Number(
-          "factor", {.low = 1}, static_cast<double>(context) / static_cast<double>(scaling.original_context));
-      scaling.beta_fast = rope.Number("beta_fast", positive, 32);
-      scaling.beta_slow = rope.Number("beta_slow", positive, 1);
-      scaling.mscale = rope.Number("mscale", {}, 0);
-      scaling.mscale_all_dim = rope.Number("mscale_all_dim", {}, 0);
-      if (rope.Has("attention_factor")) scaling.attention_factor = rope.Number("attention_factor", positive);
-      scaling.truncate = rope.Flag("truncate", true);
-      return;
-  }
-}
-
-// transformers 4 writes rope_theta and rope_scaling, transformers 5 writes both into rope_parameters; where
-// an edited file has both, rope_scaling wins, as in transformers.
-absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& config) {
-  config.rope_theta = fields.Number("rope_theta", {.low = 1, .low_open = true}, family.rope_theta);
-  const auto read_part = [&](JsonFields& from, double fallback) {
-    const double part = from.Number("partial_rotary_factor", {.low = 0}, fallback);
-    const double rotated = part * config.head_dim;
-    if (!family.optional_rotary_part && part != 1) {
-      from.Refuse("partial_rotary_factor", "other than 1 is not supported");
-    } else if (part > 1 || rotated < 2 || static_cast<int>(rotated) % 2 != 0) {
-      from.Refuse(
-          "partial_rotary_factor",
-          fmt::format("is {}, which leaves no even number of {} values to turn", part, config.head_dim));
-    } else {
-      config.rotary_dim = static_cast<int>(rotated);
-    }
-    return part;
-  };
-  const double rotary_part = read_part(fields, family.rotary_part);
-  config.rope_scaling.original_context =
-      fields.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
-  const std::string name = fields.Has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  const Json* json = fields.Find(name);
-  if (json == nullptr) {
-    // transformers takes factors of its own then, of which each release may have others.
-    if (family.needs_rope_scaling) fields.Refuse(name, "is missing: set it as the published model has it");
-    return absl::OkStatus();
-  }
-
-  JsonFields rope(*json, fmt::format("{}: {}", kConfigFile, name));
-  BATON_RETURN_IF_ERROR(rope.status());
-  for (const auto& [key, value] : json->items()) {
-    if (!IsRopeField(key) && !value.is_null()) rope.Refuse(key, "is not known");
-  }
-  const std::string type = rope.Text("rope_type", rope.Text("type", "default"));
-  bool known = false;
-  for (const RopeTypeName& candidate : kRopeTypes) {
-    if (candidate.name != type) continue;
-    config.rope_scaling.type = candidate.type;
-    known = true;
-  }
-  if (!known) {
-    rope.Refuse("rope_type",
-                fmt::format("is {}: known are default, linear, dynamic, yarn, llama3", Shown(type)));
-  }
-  config.rope_theta = rope.Number("rope_theta", {.low = 1, .low_open = true}, config.rope_theta);
-  read_part(rope, rotary_part);
-  if (!fields.Has("original_max_position_embeddings")) {
-    config.rope_scaling.original_context =
-        rope.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
-  }
-  // transformers ignores the field there: its trained length is the context (DECISIONS, N5).
-  if (config.rope_scaling.type == RopeScaling::Type::kDynamic) {
-    config.rope_scaling.original_context = config.context;
-  }
-  ReadRopeFactors(rope, config.rope_scaling, config.context);
-  return rope.status();
-}
 
 // no_rope_layers, where given, has 0 for a layer without rope; else every no_rope_layer_interval-th has none.
 void ReadUnturned(JsonFields& fields, const Family& family, ModelConfig& config) {
@@ -269,14 +155,38 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   config.weights_dtype = fields.Text("dtype", fields.Text("torch_dtype", ""));
 }
 
+// text_config, with what the file says of the whole model.
+absl::StatusOr<Json> TextPart(const Json& whole) {
+  const JsonFields fields(whole, kConfigFile);
+  const Json* const part = fields.Find("text_config");
+  const Json* const type = part == nullptr ? nullptr : JsonFields(*part, kTextConfig).Find("model_type");
+  if (type == nullptr || (*type != "mistral" && *type != "ministral3")) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: field \"text_config\" must have a \"model_type\" of mistral or ministral3", kConfigFile));
+  }
+  Json text = *part;
+  text.erase("architectures");
+  for (const char* const name :
+       {"tie_word_embeddings", "eos_token_id", "dtype", "torch_dtype", "quantization_config"}) {
+    if (const Json* const field = fields.Find(name); field != nullptr) text[name] = *field;
+  }
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
-  BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(text, kConfigFile));
-  JsonFields fields(json, kConfigFile);
-  BATON_RETURN_IF_ERROR(fields.status());
-  BATON_ASSIGN_OR_RETURN(const Family family, FamilyOf(json, kConfigFile));
+  BATON_ASSIGN_OR_RETURN(Json json, ParseJson(text, kConfigFile));
+  BATON_RETURN_IF_ERROR(JsonFields(json, kConfigFile).status());
+  BATON_ASSIGN_OR_RETURN(Family family, FamilyOf(json, kConfigFile));
+  const bool images = family.text_config;
+  if (images) {
+    BATON_ASSIGN_OR_RETURN(json, TextPart(json));
+    BATON_ASSIGN_OR_RETURN(family, FamilyOf(json, kTextConfig));
+  }
+  JsonFields fields(json, images ? kTextConfig : kConfigFile);
   ModelConfig config;
+  config.images_left_out = images;
   config.architecture = family.architecture;
   BATON_RETURN_IF_ERROR(ReadShape(fields, family, config));
   BATON_RETURN_IF_ERROR(ReadRope(fields, family, config));
@@ -362,6 +272,7 @@ std::string ModelConfig::Canonical() const {
   if (residual_multiplier != 1) line("residual_multiplier", exact(residual_multiplier));
   if (logits_divisor != 1) line("logits_divisor", exact(logits_divisor));
   for (const bool still : unturned_layers) line("unturned", still ? 1 : 0);
+  if (query_beta != 0) line("query_beta", exact(query_beta));
   if (experts.experts == 0) return text;
   line("experts", experts.experts);
   line("chosen", experts.chosen);
@@ -428,8 +339,9 @@ int64_t ModelConfig::active_parameters() const {
 std::string ModelConfig::Describe() const {
   const std::string mixture =
       experts.experts == 0 ? "" : fmt::format(", {} of {} experts", experts.chosen, experts.experts);
-  return fmt::format("{}, {} layers, hidden {}, {} heads, {} KV heads, vocabulary {}, context {}{}",
-                     architecture, layers, hidden, heads, kv_heads, vocabulary, context, mixture);
+  return fmt::format("{}, {} layers, hidden {}, {} heads, {} KV heads, vocabulary {}, context {}{}{}",
+                     architecture, layers, hidden, heads, kv_heads, vocabulary, context, mixture,
+                     images_left_out ? ", images left out" : "");
 }
 
 }  // namespace baton::model

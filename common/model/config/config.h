@@ -82,6 +82,11 @@ struct ModelConfig {
   bool wide_qk_norm = false;  // over all heads together (OLMoE), not each alone
   bool sinks = false;         // a score of each head that joins its softmax (gpt-oss)
   bool squared_relu = false;  // of the dense blocks, in the place of the gate (Arcee)
+  // Not 0: a query at position p is multiplied by 1 + query_beta ln(1 + floor(p / original_context)), after
+  // rope (Ministral 3).
+  double query_beta = 0;
+  // The folder has a part that reads images, of no use here (Mistral 3).
+  bool images_left_out = false;
   // Granite's factors: on embeddings, on scores of attention (0: 1 / sqrt(head_dim)), and on what a block
   // adds to the residual stream; and what logits are divided by.
   double embedding_multiplier = 1, attention_multiplier = 0, residual_multiplier = 1, logits_divisor = 1;

@@ -42,6 +42,10 @@ struct Family {
   bool unturned_layers = false;  // no_rope_layers, no_rope_layer_interval, and windows of these layers
   bool multipliers = false;      // Granite's four, in ModelConfig
   bool squared_relu = false;     // no gate
+  bool query_scaling = false;    // reads llama_4_scaling_beta
+  // The family is a model in text_config, of model_type mistral or ministral3; there is a part for images,
+  // too.
+  bool text_config = false;
   // A mixture of experts, or null.
   const MixtureFamily* mixture = nullptr;
 };

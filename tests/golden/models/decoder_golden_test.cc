@@ -180,6 +180,10 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"granite", [](Json& config) { config["residual_multiplier"] = 1.55; }},
       {"granite", [](Json& config) { config["logits_scaling"] = 0.51; }},
       {"granite", [](Json& config) { config["rms_norm_eps"] = 1e-3; }},
+      {"ministral3", [](Json& config) { config["rope_parameters"]["llama_4_scaling_beta"] = 0.31; }},
+      {"ministral3", [](Json& config) { config["rope_parameters"]["mscale_all_dim"] = 0.6; }},
+      {"ministral3", [](Json& config) { config["sliding_window"] = 21; }},
+      {"mistral3", [](Json& config) { config["text_config"]["rope_parameters"]["factor"] = 7.0; }},
       {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
       {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
       {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
@@ -253,6 +257,10 @@ std::vector<Case> AllCases() {
                               "seed-oss-defaults",
                               "arcee",
                               "arcee-defaults",
+                              "ministral3",
+                              "ministral3-defaults",
+                              "mistral3",
+                              "mistral3-tied",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -19,10 +19,10 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (ArceeConfig, AutoModelForCausalLM, Glm4MoeConfig,
-                          GptOssConfig, GraniteConfig, LlamaConfig,
-                          MistralConfig, MixtralConfig, Mxfp4Config,
-                          OlmoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
+from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Glm4MoeConfig,
+                          GptOssConfig, GraniteConfig, LlamaConfig, Ministral3Config,
+                          Mistral3Config, MistralConfig, MixtralConfig, Mxfp4Config,
+                          OlmoeConfig, PixtralVisionConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
                           Qwen3MoeConfig, SeedOssConfig, SmolLM3Config)
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -45,6 +45,13 @@ GPT_OSS = dict(**{**SHAPE, "num_hidden_layers": 3, "intermediate_size": 64}, hea
                num_local_experts=8, num_experts_per_tok=3, rope_parameters=rope(
                    "yarn", 150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
                    original_max_position_embeddings=64))
+
+SMALL = {**SHAPE, "vocab_size": 110, "intermediate_size": 48}
+MINISTRAL3 = dict(**SMALL, head_dim=20, pad_token_id=0, rope_parameters=rope(
+    "yarn", 20000.0, factor=8.0, beta_fast=16.0, beta_slow=2.0, mscale=1.0, mscale_all_dim=0.5,
+    original_max_position_embeddings=16, llama_4_scaling_beta=0.3))
+VISION = PixtralVisionConfig(hidden_size=16, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+                             image_size=8, patch_size=4)
 
 # name: (config, prompt length, dtype of the weights, options)
 # v4: config.json as transformers 4 wrote it (rope_theta, rope_scaling, torch_dtype, no layer_types).
@@ -120,15 +127,32 @@ CASES = {
     "arcee-defaults": (ArceeConfig(**{**SHAPE, "num_key_value_heads": 4}), 47, torch.bfloat16, {"without": [
         "num_key_value_heads", "head_dim", "hidden_act", "attention_bias", "mlp_bias", "tie_word_embeddings",
         "rope_parameters"]}),
+    "ministral3": (Ministral3Config(**MINISTRAL3, sliding_window=20, tie_word_embeddings=True), 61, torch.bfloat16, {}),
+    # Narrow and of one layer, because by default it has eight KV heads of 128 values.
+    "ministral3-defaults": (Ministral3Config(**{**MINISTRAL3, "hidden_size": 8, "num_hidden_layers": 1,
+                                                "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 128}),
+                            50, torch.bfloat16, {"without": ["num_key_value_heads", "head_dim", "sliding_window",
+                                                             "tie_word_embeddings"]}),
+    # The text part of models that see images: as transformers 5 writes it, and as it names tensors itself.
+    "mistral3": (Mistral3Config(text_config=Ministral3Config(**MINISTRAL3).to_dict(), vision_config=VISION,
+                                tie_word_embeddings=False), 55, torch.bfloat16, {}),
+    "mistral3-tied": (Mistral3Config(text_config=MistralConfig(**SMALL, head_dim=20, sliding_window=None,
+                                                               rope_parameters=rope("default", 1e6)).to_dict(),
+                                     vision_config=VISION, tie_word_embeddings=True), 45, torch.bfloat16,
+                      {"own_names": True}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }
 
 
+def auto(config):
+    return AutoModelForImageTextToText if isinstance(config, Mistral3Config) else AutoModelForCausalLM
+
+
 def draw(config, seed, dtype):
     """A model whose every weight matters: wide matrices, norms and biases away from 1 and 0."""
     generator = torch.Generator().manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    model = auto(config).from_config(config, attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             noise = torch.randn(tensor.shape, generator=generator)
@@ -217,6 +241,9 @@ def make(name, config, length, dtype, options):
         (folder / "generation_config.json").unlink(missing_ok=True)
         if options.get("v4"):
             as_v4(folder)
+        if options.get("own_names"):
+            save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()
+                       if name != "lm_head.weight"}, folder / "model.safetensors", metadata={"format": "pt"})
         for field in options.get("without", []):
             path = folder / "config.json"
             full = json.loads(path.read_text())
@@ -226,11 +253,11 @@ def make(name, config, length, dtype, options):
         if options.get("mxfp4"):
             as_mxfp4(folder)
             loading = {"quantization_config": Mxfp4Config(dequantize=True)}
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+        model = auto(config).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
                                                      **loading).eval().float()
         choices = watch_choices(model)
         generator = torch.Generator().manual_seed(1000 + seed)
-        tokens = torch.randint(3, config.vocab_size, (1, length), generator=generator)
+        tokens = torch.randint(3, config.get_text_config().vocab_size, (1, length), generator=generator)
         with torch.no_grad():
             for _ in range(STEPS):
                 tokens = torch.cat([tokens, model(tokens, use_cache=False).logits[:, -1:].argmax(-1)], dim=1)

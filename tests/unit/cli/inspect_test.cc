@@ -154,5 +154,12 @@ TEST(InspectTest, NamesWindowsAndScaling) {
   EXPECT_THAT(RenderModel("m", summary, {}, {}), HasSubstr("dynamic scaling, which begins beyond them"));
 }
 
+TEST(InspectTest, SaysThatImagesAreLeftOut) {
+  model::ModelSummary summary = Example();
+  EXPECT_THAT(RenderModel("m", summary, {}, {}), testing::Not(HasSubstr("images")));
+  summary.config.images_left_out = true;
+  EXPECT_THAT(RenderModel("m", summary, {}, {}), HasSubstr("left out"));
+}
+
 }  // namespace
 }  // namespace baton::cli

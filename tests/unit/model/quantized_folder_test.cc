@@ -13,6 +13,7 @@
 #include <numeric>
 #include <vector>
 
+#include "common/model/checkpoint.h"
 #include "common/model/config/quantization.h"
 #include "common/model/decoder.h"
 #include "common/model/summary.h"

@@ -1,0 +1,68 @@
+// Options of single families: what is read, and what is refused by name.
+#include "common/model/config/family.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "common/model/config/config.h"
+#include "nlohmann/json.hpp"
+
+namespace baton::model {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+// The config.json of a golden model.
+json GoldenConfig(const std::string& name) {
+  return json::parse(std::ifstream(BATON_SOURCE_DIR "/tests/golden/models/data/" + name + "/config.json"));
+}
+
+std::string ProblemOf(const json& config) {
+  return std::string(ModelConfig::FromJson(config.dump()).status().message());
+}
+
+TEST(FamilyTest, MistralThreeIsItsTextPart) {
+  json config = GoldenConfig("mistral3");
+  const auto read = ModelConfig::FromJson(config.dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->architecture, "Ministral3ForCausalLM");
+  EXPECT_THAT(read->Describe(), EndsWith(", images left out"));
+  EXPECT_THAT(read->eos, ElementsAre(TokenId(2)));
+  // The whole model's word on ties counts, then that of the text part.
+  EXPECT_FALSE(read->tied_embeddings);
+  config["tie_word_embeddings"] = true;
+  EXPECT_TRUE(ModelConfig::FromJson(config.dump())->tied_embeddings);
+  config.erase("tie_word_embeddings");
+  config["text_config"]["tie_word_embeddings"] = true;
+  EXPECT_TRUE(ModelConfig::FromJson(config.dump())->tied_embeddings);
+
+  config["text_config"]["hidden_act"] = "gelu";
+  EXPECT_EQ(ProblemOf(config),
+            "config.json: text_config: field \"hidden_act\" is \"gelu\": only silu is known");
+  config["text_config"]["model_type"] = "qwen2";
+  EXPECT_THAT(ProblemOf(config),
+              HasSubstr("\"text_config\" must have a \"model_type\" of mistral or ministral3"));
+  config.erase("text_config");
+  EXPECT_THAT(ProblemOf(config), HasSubstr("\"text_config\" must have"));
+}
+
+TEST(FamilyTest, OnlyMinistralScalesQueries) {
+  json config = GoldenConfig("ministral3");
+  EXPECT_EQ(ModelConfig::FromJson(config.dump())->query_beta, 0.3);
+  config["rope_parameters"].erase("llama_4_scaling_beta");
+  EXPECT_THAT(ProblemOf(config), HasSubstr("\"llama_4_scaling_beta\" is missing"));
+  config.erase("rope_parameters");
+  EXPECT_THAT(ProblemOf(config), HasSubstr("\"rope_parameters\" is missing"));
+  json other = GoldenConfig("arcee");
+  other["rope_parameters"]["llama_4_scaling_beta"] = 0.1;
+  EXPECT_THAT(ProblemOf(other), HasSubstr("\"llama_4_scaling_beta\" is not known"));
+}
+
+}  // namespace
+}  // namespace baton::model
