@@ -13,6 +13,7 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, int layer, const Atten
     : layer_(layer),
       rms_eps_(config.rms_eps),
       wide_norm_(config.wide_qk_norm),
+      late_norm_(config.late_qk_norm),
       query_beta_(config.query_beta),
       original_context_(config.rope_scaling.original_context),
       shape_({.heads = config.heads / rank.shard.ranks,
@@ -46,11 +47,20 @@ void AttentionBlock::StoreKv(Matrix normed, std::span<const SequenceRows> sequen
     }
     norm = {};
   }
+  // A norm without weights is the same before the turn and after it.
+  if (late_norm_) norm.q = {};
   rank_.kernels.RotateAndStore(scratch.qkv, shape_, norm, rope_, sequences, layer_, store);
   FinishQueries(sequences, scratch.qkv.Columns(0, q_width()));
 }
 
 void AttentionBlock::FinishQueries(std::span<const SequenceRows> sequences, Matrix queries) const {
+  if (late_norm_) {
+    for (int64_t r = 0; r < queries.rows; ++r) {
+      const Matrix heads = {queries.Rows(r, 1).data, shape_.heads, shape_.head_dim, shape_.head_dim,
+                            queries.dtype};
+      rank_.kernels.RmsNorm(heads, weights_.q_norm.view(), rms_eps_, heads);
+    }
+  }
   if (query_beta_ == 0) return;
   for (const SequenceRows& sequence : sequences) {
     for (int64_t r = 0; r < sequence.rows; ++r) {

@@ -3,7 +3,8 @@
 //
 //   q, k, v = h Wqkv + b        of each head: q and k normed (Qwen3; OLMoE: all heads as one) and turned by
 //   their positions out     = softmax(q k^T scale) v Wo + b
-//   (with sinks, one more score of each head joins the softmax; Ministral 3 scales a query by its position)
+//   (with sinks, one more score of each head joins the softmax; HunYuan norms behind the turn; Ministral 3
+//   scales a query by its position)
 //
 // The two halves are apart because the last layer computes k and v of all rows, and the rest of few.
 #pragma once
@@ -50,7 +51,7 @@ class AttentionBlock {
 
   const int layer_;
   const float rms_eps_;
-  const bool wide_norm_;
+  const bool wide_norm_, late_norm_;
   const double query_beta_;
   const int64_t original_context_;
   const kernels::AttentionShape shape_;  // of this rank's heads

@@ -80,7 +80,13 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
   return quantizer_->Convert(part.name, whole.view, own_cols);
 }
 
-absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts, double divisor) {
+absl::StatusOr<kernels::Values> TensorLoader::Ones(int64_t count) const {
+  if (kernels_ == nullptr) return kernels::Values();
+  return kernels::Values::Place(std::vector<float>(static_cast<size_t>(count), 1), kernels_->memory());
+}
+
+absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts, double divisor,
+                                                     bool product) {
   std::vector<float> values;
   for (const TensorPart& part : parts) {
     if (const auto names = fused_.TensorsOf(part.name); !names.empty()) {
@@ -97,9 +103,15 @@ absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart>
     const int64_t shape[] = {part.rows};
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
     if (kernels_ == nullptr) continue;
+    const bool factor = product && !values.empty();
     for (int64_t i = 0; i < part.own.count; ++i) {
-      values.push_back(
-          tensor::ValueAt(tensor->bytes.data(), tensor->dtype, tensor->FileRow(part.own.begin + i)));
+      const int64_t at = tensor->FileRow(part.own.begin + i);
+      const float value = tensor::ValueAt(tensor->bytes.data(), tensor->dtype, at);
+      if (factor) {
+        values[static_cast<size_t>(i)] *= value;
+      } else {
+        values.push_back(value);
+      }
     }
   }
   if (kernels_ == nullptr) return kernels::Values();

@@ -49,8 +49,10 @@ class TensorLoader {
                                                                 int64_t cols, Range own_cols);
   // Whether the quantizer changed a matrix so far.
   bool converted() const { return converted_; }
-  // Vectors of `rows` values each, one after the other, divided, as float32.
-  absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts, double divisor = 1);
+  // Vectors of `rows` values each, one after the other or multiplied by each other, divided, as float32.
+  absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts, double divisor = 1,
+                                         bool product = false);
+  absl::StatusOr<kernels::Values> Ones(int64_t count) const;
 
   // A tied model may still carry the tensors of its head, which begin with `head`. They have to be those of
   // the embedding then, or one of the two would be ignored.

@@ -20,9 +20,11 @@ using VectorSlot = kernels::Values*;
 struct Source {
   std::variant<MatrixSlot, VectorSlot> to;
   std::vector<TensorPart> parts;
-  int64_t cols = 0;    // of a matrix, in the file
-  Range own_cols;      // of them, this rank's
-  double divisor = 1;  // of a vector
+  int64_t cols = 0;      // of a matrix, in the file
+  Range own_cols;        // of them, this rank's
+  double divisor = 1;    // of a vector
+  bool product = false;  // the vector is the product of its parts
+  int64_t ones = 0;      // or it is of so many ones
   // The routed expert that the matrix is of, or null; whether it is the last one of it.
   ExpertMatrices* expert = nullptr;
   ExpertId id = {};
@@ -102,7 +104,14 @@ class WeightList {
     };
     AddMatrix(to.qkv, qkv("weight"), config_.hidden, hidden_);
     if (config_.qkv_bias) AddVector(&to.qkv_bias, qkv("bias"));
-    if (config_.qk_norm) {
+    if (config_.late_qk_norm) {
+      // Scores have the product of both weights, which queries alone may carry.
+      AddVector(&to.q_norm,
+                {{self + "query_layernorm.weight", dim, head}, {self + "key_layernorm.weight", dim, head}});
+      sources_.back().product = true;
+      AddVector(&to.k_norm, {});
+      sources_.back().ones = dim;
+    } else if (config_.qk_norm) {
       const bool wide = config_.wide_qk_norm;
       AddVector(&to.q_norm, {{self + "q_norm.weight", wide ? q_rows : dim, wide ? q : head}});
       AddVector(&to.k_norm, {{self + "k_norm.weight", wide ? kv_rows : dim, wide ? kv : head}});
@@ -204,7 +213,9 @@ absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
     BATON_ASSIGN_OR_RETURN(**matrix, loader.Matrix(source.parts, source.cols, source.own_cols));
     return **matrix == nullptr ? 0 : (**matrix)->bytes();
   }
-  BATON_ASSIGN_OR_RETURN(kernels::Values values, loader.Vector(source.parts, source.divisor));
+  BATON_ASSIGN_OR_RETURN(kernels::Values values,
+                         source.ones > 0 ? loader.Ones(source.ones)
+                                         : loader.Vector(source.parts, source.divisor, source.product));
   const VectorSlot to = std::get<VectorSlot>(source.to);
   *to = std::move(values);
   return to->bytes();
@@ -312,6 +323,7 @@ std::string HostOnly(const ModelConfig& config) {
   if (config.query_beta != 0 && config.context > config.rope_scaling.original_context) {
     return "llama_4_scaling_beta beyond original_max_position_embeddings";
   }
+  if (config.late_qk_norm) return "norm of queries after rope";
   return config.embedding_multiplier != config.residual_multiplier
              ? "embedding_multiplier other than residual_multiplier"
              : "";

@@ -28,7 +28,7 @@ struct AttentionWeights {
   kernels::Values norm;                        // [hidden], of the block's input
   std::unique_ptr<kernels::PackedMatrix> qkv;  // [(heads + 2 kv_heads) head_dim, hidden]
   kernels::Values qkv_bias;                    // [(heads + 2 kv_heads) head_dim]
-  // [head_dim], or of all heads (wide_qk_norm).
+  // [head_dim], or of all heads (wide_qk_norm). late_qk_norm: q_norm has the product of both, k_norm ones.
   kernels::Values q_norm, k_norm;
   std::unique_ptr<kernels::PackedMatrix> output;  // [hidden, heads head_dim]
   kernels::Values output_bias;                    // [hidden]

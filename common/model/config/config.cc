@@ -141,6 +141,17 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   config.qk_norm = family.qk_norm || (family.optional_qk_norm && fields.Flag("use_qk_norm", false));
   config.wide_qk_norm = family.wide_qk_norm;
   config.sinks = family.sinks;
+  config.late_qk_norm = family.late_qk_norm;
+  if (!family.fixed.empty()) {
+    const Json fixed = Json::parse(family.fixed);
+    for (const auto& [name, value] : fixed.items()) {
+      const Json* const given = fields.Find(name);
+      if (given != nullptr && *given != value) {
+        fields.Refuse(name, fmt::format("is {}: only {} is known for {}", Shown(*given), Shown(value),
+                                        family.architecture));
+      }
+    }
+  }
   if (family.multipliers) {
     const JsonFields::Range positive{.low = 1e-6, .high = 1e6};
     config.embedding_multiplier = fields.Number("embedding_multiplier", positive, 1);
@@ -273,6 +284,7 @@ std::string ModelConfig::Canonical() const {
   if (logits_divisor != 1) line("logits_divisor", exact(logits_divisor));
   for (const bool still : unturned_layers) line("unturned", still ? 1 : 0);
   if (query_beta != 0) line("query_beta", exact(query_beta));
+  if (late_qk_norm) line("late_qk_norm", 1);
   if (experts.experts == 0) return text;
   line("experts", experts.experts);
   line("chosen", experts.chosen);

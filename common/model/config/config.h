@@ -85,6 +85,7 @@ struct ModelConfig {
   // Not 0: a query at position p is multiplied by 1 + query_beta ln(1 + floor(p / original_context)), after
   // rope (Ministral 3).
   double query_beta = 0;
+  bool late_qk_norm = false;  // after rope (HunYuan)
   // The folder has a part that reads images, of no use here (Mistral 3).
   bool images_left_out = false;
   // Granite's factors: on embeddings, on scores of attention (0: 1 / sqrt(head_dim)), and on what a block

@@ -43,9 +43,12 @@ struct Family {
   bool multipliers = false;      // Granite's four, in ModelConfig
   bool squared_relu = false;     // no gate
   bool query_scaling = false;    // reads llama_4_scaling_beta
+  bool late_qk_norm = false;     // and reads `alpha` of dynamic rope, which makes it a static one (HunYuan)
   // The family is a model in text_config, of model_type mistral or ministral3; there is a part for images,
   // too.
   bool text_config = false;
+  // Options that have one value, where they are given: a JSON object.
+  std::string_view fixed = {};
   // A mixture of experts, or null.
   const MixtureFamily* mixture = nullptr;
 };

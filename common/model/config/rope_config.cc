@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,7 +34,8 @@ constexpr std::string_view kRopeFields[] = {
 
 bool IsRopeField(const Family& family, std::string_view name) {
   const bool of_queries = name == "llama_4_scaling_beta" || name == "max_position_embeddings";
-  return (family.query_scaling && of_queries) || absl::c_linear_search(kRopeFields, name);
+  return (family.query_scaling && of_queries) || (family.late_qk_norm && name == "alpha") ||
+         absl::c_linear_search(kRopeFields, name);
 }
 
 void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context) {
@@ -126,6 +129,14 @@ absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& con
         rope.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
   }
   if (family.query_scaling) config.query_beta = rope.Number("llama_4_scaling_beta", {.low = 0});
+  if (config.rope_scaling.type == RopeScaling::Type::kDynamic && rope.Has("alpha")) {
+    // A theta that is stretched once and for all, whatever the length.
+    const double alpha = rope.Number("alpha", {.low = 0, .high = 1e9, .low_open = true}),
+                 dim = config.head_dim;
+    if (dim <= 2) rope.Refuse("alpha", "needs heads of more than 2 values");
+    config.rope_theta *= std::pow(alpha, dim / std::max(1.0, dim - 2));
+    config.rope_scaling.type = RopeScaling::Type::kNone;
+  }
   // transformers ignores the field there: its trained length is the context (DECISIONS, N5).
   if (config.rope_scaling.type == RopeScaling::Type::kDynamic) {
     config.rope_scaling.original_context = config.context;

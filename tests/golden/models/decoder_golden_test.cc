@@ -184,6 +184,8 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"ministral3", [](Json& config) { config["rope_parameters"]["mscale_all_dim"] = 0.6; }},
       {"ministral3", [](Json& config) { config["sliding_window"] = 21; }},
       {"mistral3", [](Json& config) { config["text_config"]["rope_parameters"]["factor"] = 7.0; }},
+      {"hunyuan-v1", [](Json& config) { config["rope_parameters"]["alpha"] = 29.0; }},
+      {"hunyuan-v1", [](Json& config) { config["rms_norm_eps"] = 1e-2; }},
       {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
       {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
       {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
@@ -261,6 +263,8 @@ std::vector<Case> AllCases() {
                               "ministral3-defaults",
                               "mistral3",
                               "mistral3-tied",
+                              "hunyuan-v1",
+                              "hunyuan-v1-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -20,7 +20,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Glm4MoeConfig,
-                          GptOssConfig, GraniteConfig, LlamaConfig, Ministral3Config,
+                          GptOssConfig, GraniteConfig, HunYuanDenseV1Config, LlamaConfig, Ministral3Config,
                           Mistral3Config, MistralConfig, MixtralConfig, Mxfp4Config,
                           OlmoeConfig, PixtralVisionConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
                           Qwen3MoeConfig, SeedOssConfig, SmolLM3Config)
@@ -140,6 +140,12 @@ CASES = {
                                                                rope_parameters=rope("default", 1e6)).to_dict(),
                                      vision_config=VISION, tie_word_embeddings=True), 45, torch.bfloat16,
                       {"own_names": True}),
+    "hunyuan-v1": (HunYuanDenseV1Config(**SMALL, head_dim=20, attention_bias=True, tie_word_embeddings=True,
+                                        rope_parameters=rope("dynamic", 20000.0, alpha=30.0, factor=1.0)), 52,
+                   torch.bfloat16, {}),
+    "hunyuan-v1-defaults": (HunYuanDenseV1Config(**{**SMALL, "num_key_value_heads": 4}, head_dim=16), 44,
+                            torch.bfloat16, {"without": ["num_key_value_heads", "attention_bias",
+                                                         "tie_word_embeddings", "rope_parameters"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }

@@ -64,5 +64,26 @@ TEST(FamilyTest, OnlyMinistralScalesQueries) {
   EXPECT_THAT(ProblemOf(other), HasSubstr("\"llama_4_scaling_beta\" is not known"));
 }
 
+TEST(FamilyTest, FixedOptionsAreRefusedWithAnotherValue) {
+  json config = GoldenConfig("hunyuan-v1");
+  config["use_qk_norm"] = true;
+  config["use_cla"] = false;
+  EXPECT_EQ(ProblemOf(config), "");
+  config["use_cla"] = true;
+  EXPECT_EQ(ProblemOf(config),
+            "config.json: field \"use_cla\" is true: only false is known for HunYuanDenseV1ForCausalLM");
+}
+
+// theta 20000 * 30^(20 / 18), at every length.
+TEST(FamilyTest, AnAlphaOfHunyuanStretchesThetaOnce) {
+  json config = GoldenConfig("hunyuan-v1");
+  const auto read = ModelConfig::FromJson(config.dump());
+  EXPECT_EQ(read->rope_scaling.type, RopeScaling::Type::kNone);
+  EXPECT_NEAR(read->rope_theta, 875539.7, 0.1);
+  json llama = GoldenConfig("llama-dynamic");
+  llama["rope_parameters"]["alpha"] = 1000.0;
+  EXPECT_THAT(ProblemOf(llama), HasSubstr("\"alpha\" is not known"));
+}
+
 }  // namespace
 }  // namespace baton::model
