@@ -14,6 +14,33 @@ namespace baton::model {
 using kernels::PackedMatrix;
 using kernels::WeightView;
 
+namespace {
+
+// Where the file has row `row` of a matrix whose heads are of `paired` rows.
+int64_t PairedRow(int64_t row, int64_t paired) {
+  const int64_t in_head = row % paired, half = paired / 2;
+  return row - in_head + in_head % half * 2 + in_head / half;
+}
+
+// The rows of whole heads, the halves of each one after the other.
+ConvertedMatrix InHalves(ConvertedMatrix matrix, int64_t paired) {
+  const auto reorder = [&](auto& all) {
+    const auto was = all;
+    const size_t size = all.size() / static_cast<size_t>(matrix.view.rows);
+    for (int64_t r = 0; r < matrix.view.rows; ++r) {
+      std::copy_n(was.data() + static_cast<size_t>(PairedRow(r, paired)) * size, size,
+                  all.data() + static_cast<size_t>(r) * size);
+    }
+  };
+  reorder(matrix.values);
+  reorder(matrix.scales);
+  reorder(matrix.factors);
+  reorder(matrix.zeros);
+  return matrix;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<const TensorPart> parts,
                                                                    int64_t cols, Range own_cols) {
   std::vector<WeightView> views;
@@ -28,6 +55,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
       taken_.insert(names.begin(), names.end());
       absl::StatusOr<ConvertedMatrix> made = Quantized(part, cols, own_cols);
       if (!made.ok()) return refused(part.name, made.status());
+      if (kernels_ != nullptr && part.paired != 0) *made = InHalves(*std::move(made), part.paired);
       if (kernels_ != nullptr) views.push_back(conversions.emplace_back(*std::move(made)).view);
       continue;
     }
@@ -36,6 +64,12 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
     if (kernels_ == nullptr) continue;
     const int64_t size = tensor::SizeOf(tensor->dtype);
     const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
+    if (part.paired != 0) {
+      ConvertedMatrix rows;
+      rows.values.assign(data, data + part.own.count * cols * size);
+      rows.view.rows = part.own.count;
+      data = copies.emplace_back(InHalves(std::move(rows), part.paired).values).data();
+    }
     if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype, part.name)) {
       absl::StatusOr<ConvertedMatrix> made = quantizer_->Convert(
           part.name, {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols);
@@ -105,7 +139,8 @@ absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart>
     if (kernels_ == nullptr) continue;
     const bool factor = product && !values.empty();
     for (int64_t i = 0; i < part.own.count; ++i) {
-      const int64_t at = tensor->FileRow(part.own.begin + i);
+      const int64_t row = part.own.begin + i;
+      const int64_t at = part.paired != 0 ? PairedRow(row, part.paired) : tensor->FileRow(row);
       const float value = tensor::ValueAt(tensor->bytes.data(), tensor->dtype, at);
       if (factor) {
         values[static_cast<size_t>(i)] *= value;

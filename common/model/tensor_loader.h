@@ -26,6 +26,9 @@ struct TensorPart {
   std::string name;
   int64_t rows = 0;
   Range own;
+  // Not 0: heads of so many rows, whose first and second halves take turns in the file, as in ERNIE. They
+  // become what rope takes: the first half, then the second.
+  int64_t paired = 0;
 };
 
 // All errors are INVALID_ARGUMENT and name the folder and the tensor: one that is missing, or of another

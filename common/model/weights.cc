@@ -97,9 +97,10 @@ class WeightList {
     const int64_t q_rows = config_.heads * dim, kv_rows = config_.kv_heads * dim;
     const Range q = heads(config_.heads), kv = heads(config_.kv_heads), head{0, dim};
     AddVector(&to.norm, {{prefix + "input_layernorm.weight", config_.hidden, hidden_}});
+    const int64_t pairs = config_.paired_rows ? dim : 0;
     const auto qkv = [&](std::string_view of) -> std::vector<TensorPart> {
-      return {{fmt::format("{}q_proj.{}", self, of), q_rows, q},
-              {fmt::format("{}k_proj.{}", self, of), kv_rows, kv},
+      return {{fmt::format("{}q_proj.{}", self, of), q_rows, q, pairs},
+              {fmt::format("{}k_proj.{}", self, of), kv_rows, kv, pairs},
               {fmt::format("{}v_proj.{}", self, of), kv_rows, kv}};
     };
     AddMatrix(to.qkv, qkv("weight"), config_.hidden, hidden_);

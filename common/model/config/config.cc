@@ -138,10 +138,14 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   config.output_bias = family.optional_output_bias ? fields.Flag("attention_out_bias", false)
                                                    : attention_bias && family.output_bias;
   config.mlp_bias = family.optional_mlp_bias && fields.Flag("mlp_bias", false);
+  if (family.optional_bias && fields.Flag("use_bias", false)) {
+    config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  }
   config.qk_norm = family.qk_norm || (family.optional_qk_norm && fields.Flag("use_qk_norm", false));
   config.wide_qk_norm = family.wide_qk_norm;
   config.sinks = family.sinks;
   config.late_qk_norm = family.late_qk_norm;
+  config.paired_rows = family.paired_rows;
   if (!family.fixed.empty()) {
     const Json fixed = Json::parse(family.fixed);
     for (const auto& [name, value] : fixed.items()) {
@@ -285,6 +289,7 @@ std::string ModelConfig::Canonical() const {
   for (const bool still : unturned_layers) line("unturned", still ? 1 : 0);
   if (query_beta != 0) line("query_beta", exact(query_beta));
   if (late_qk_norm) line("late_qk_norm", 1);
+  if (paired_rows) line("paired_rows", 1);
   if (experts.experts == 0) return text;
   line("experts", experts.experts);
   line("chosen", experts.chosen);

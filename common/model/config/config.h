@@ -86,6 +86,7 @@ struct ModelConfig {
   // rope (Ministral 3).
   double query_beta = 0;
   bool late_qk_norm = false;  // after rope (HunYuan)
+  bool paired_rows = false;   // of Q and K as stored: those that turn together are neighbours (ERNIE)
   // The folder has a part that reads images, of no use here (Mistral 3).
   bool images_left_out = false;
   // Granite's factors: on embeddings, on scores of attention (0: 1 / sqrt(head_dim)), and on what a block

@@ -44,6 +44,8 @@ struct Family {
   bool squared_relu = false;     // no gate
   bool query_scaling = false;    // reads llama_4_scaling_beta
   bool late_qk_norm = false;     // and reads `alpha` of dynamic rope, which makes it a static one (HunYuan)
+  bool paired_rows = false;
+  bool optional_bias = false;  // use_bias: of every projection (ERNIE)
   // The family is a model in text_config, of model_type mistral or ministral3; there is a part for images,
   // too.
   bool text_config = false;

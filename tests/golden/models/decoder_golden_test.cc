@@ -186,6 +186,7 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"mistral3", [](Json& config) { config["text_config"]["rope_parameters"]["factor"] = 7.0; }},
       {"hunyuan-v1", [](Json& config) { config["rope_parameters"]["alpha"] = 29.0; }},
       {"hunyuan-v1", [](Json& config) { config["rms_norm_eps"] = 1e-2; }},
+      {"ernie4-5", [](Json& config) { config["rope_parameters"]["factor"] = 2.1; }},
       {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
       {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
       {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
@@ -265,6 +266,8 @@ std::vector<Case> AllCases() {
                               "mistral3-tied",
                               "hunyuan-v1",
                               "hunyuan-v1-defaults",
+                              "ernie4-5",
+                              "ernie4-5-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -19,7 +19,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Glm4MoeConfig,
+from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Ernie4_5Config, Glm4MoeConfig,
                           GptOssConfig, GraniteConfig, HunYuanDenseV1Config, LlamaConfig, Ministral3Config,
                           Mistral3Config, MistralConfig, MixtralConfig, Mxfp4Config,
                           OlmoeConfig, PixtralVisionConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
@@ -146,6 +146,12 @@ CASES = {
     "hunyuan-v1-defaults": (HunYuanDenseV1Config(**{**SMALL, "num_key_value_heads": 4}, head_dim=16), 44,
                             torch.bfloat16, {"without": ["num_key_value_heads", "attention_bias",
                                                          "tie_word_embeddings", "rope_parameters"]}),
+    "ernie4-5": (Ernie4_5Config(**{**SMALL, "num_key_value_heads": 1}, head_dim=20, use_bias=True,
+                                tie_word_embeddings=False, rope_parameters=rope("linear", 20000.0, factor=2.0)), 50,
+                 torch.bfloat16, {}),
+    "ernie4-5-defaults": (Ernie4_5Config(**{**SMALL, "hidden_size": 16, "num_hidden_layers": 1}), 41, torch.bfloat16,
+                          {"without": ["num_key_value_heads", "head_dim", "use_bias", "tie_word_embeddings",
+                                       "rope_parameters"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }
