@@ -200,6 +200,14 @@ class Kernels {
     }
   }
 
+  // x += y, both of float32. In host memory only.
+  virtual void Add(Matrix x, Matrix y) {
+    BATON_CHECK(memory().host() && x.dtype == tensor::DType::kF32 && y.dtype == tensor::DType::kF32);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      for (int64_t i = 0; i < x.cols; ++i) x.row(r)[i] += y.row(r)[i];
+    }
+  }
+
   // out[r] = row ids[r] - first of the table; zeros if the table has no such row, because another rank has
   // it.
   virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) = 0;

@@ -83,11 +83,12 @@ struct Decoder::Impl {
   Rank rank;
   Weights weights;
   std::unique_ptr<ExpertStore> experts;  // null: all are in memory
-  Angles angles, still_angles;
+  Angles angles, other_angles;
   std::string weights_digest, contradiction;
   Arena arena;
   int64_t arena_growths = 0;       // when steps were recorded
-  kernels::RopeTable rope, still;  // `still`: of layers that don't turn, if there are any
+  std::vector<bool> other_layers;  // OtherLayers
+  kernels::RopeTable rope, other;
   std::vector<Layer> layers;
   Head head;
   // The residual stream is kept divided by residual_multiplier: blocks then add to it as they are, and its
@@ -97,17 +98,18 @@ struct Decoder::Impl {
   ExpertObserver* observer = nullptr;
 
   Impl(ModelConfig model, const Rank& part, Weights packed, std::unique_ptr<ExpertStore> outside,
-       Angles turning, Angles keeping, std::string digest)
+       Angles usual, Angles others, std::string digest)
       : config(std::move(model)),
         rank(part),
         weights(std::move(packed)),
         experts(std::move(outside)),
-        angles(std::move(turning)),
-        still_angles(std::move(keeping)),
+        angles(std::move(usual)),
+        other_angles(std::move(others)),
         weights_digest(std::move(digest)),
         arena(rank.kernels.memory()),
+        other_layers(OtherLayers(config)),
         rope(angles.table(config)),
-        still(still_angles.table(config)),
+        other(other_angles.table(config)),
         head(weights.head(), config.vocabulary, rank),
         embedding_scale(static_cast<float>(config.embedding_multiplier / config.residual_multiplier)),
         stream_eps(static_cast<float>(double{config.rms_eps} /
@@ -115,8 +117,8 @@ struct Decoder::Impl {
     layers.reserve(weights.layers.size());
     for (const LayerWeights& layer : weights.layers) {
       const auto index = static_cast<int>(layers.size());
-      const AttentionBlock attention(config, index, layer.attention, config.unturned(index) ? still : rope,
-                                     rank);
+      const bool has_other = !other_layers.empty() && other_layers[static_cast<size_t>(index)];
+      const AttentionBlock attention(config, index, layer.attention, has_other ? other : rope, rank);
       if (const auto* dense = std::get_if<FeedForwardWeights>(&layer.feed_forward)) {
         layers.emplace_back(attention, std::in_place_type<FeedForward>, *dense, rank);
       } else {
@@ -162,6 +164,11 @@ struct Decoder::Impl {
   Activations Take(int64_t rows, int64_t kept, int64_t wanted, std::span<float> logits);
   // Drops all rows but those whose logits are wanted.
   void KeepLogitRows(const ForwardBatch& batch, Activations& at) const;
+  // x += norm(delta) (post_norms).
+  void AddNormed(const kernels::Values& norm, const Activations& at) {
+    rank.kernels.RmsNorm(at.delta, norm.view(), config.rms_eps, at.delta);
+    rank.kernels.Add(at.x, at.delta);
+  }
   // The norm that follows layer l.
   const kernels::Values& NormAfter(size_t l) const {
     return l + 1 < weights.layers.size() ? weights.layers[l + 1].attention.norm : weights.final_norm;
@@ -245,10 +252,12 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
     kernels.Embed(*weights.embedding, batch.tokens, rank.shard.Of(config.vocabulary).begin, at.x);
     rank.Sum(at.x);
     if (embedding_scale != 1) kernels.Scale(at.x, embedding_scale);
-    kernels.RmsNorm(at.x, weights.layers.front().attention.norm.view(), stream_eps, at.normed);
+    if (!config.post_norms) {
+      kernels.RmsNorm(at.x, weights.layers.front().attention.norm.view(), stream_eps, at.normed);
+    }
     for (size_t l = 0; l < layers.size(); ++l) {
       const auto& [attention, feed_forward] = layers[l];
-      attention.StoreKv(at.normed, sequences, store, at.attention);
+      attention.StoreKv(config.post_norms ? at.x : at.normed, sequences, store, at.attention);
       if (on_host) {
         rank.Barrier();
         layer_done(static_cast<int>(l));
@@ -265,14 +274,23 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
         }
       }
       attention.Attend(sequences, store, at.attention, at.delta);
-      kernels.AddRmsNorm(at.x, at.delta, weights.layers[l].second_norm().view(), stream_eps, at.normed);
+      if (config.post_norms) {
+        AddNormed(weights.layers[l].attention.norm, at);
+      } else {
+        kernels.AddRmsNorm(at.x, at.delta, weights.layers[l].second_norm().view(), stream_eps, at.normed);
+      }
       if (const auto* dense = std::get_if<FeedForward>(&feed_forward)) {
-        dense->Forward(at.normed, at.feed_forward, at.delta);
+        dense->Forward(config.post_norms ? at.x : at.normed, at.feed_forward, at.delta);
       } else {
         std::get<ExpertBlock>(feed_forward).Forward(at.normed, at.experts, at.delta, observer);
       }
-      kernels.AddRmsNorm(at.x, at.delta, NormAfter(l).view(), stream_eps, at.normed);
+      if (config.post_norms) {
+        AddNormed(weights.layers[l].second_norm(), at);
+      } else {
+        kernels.AddRmsNorm(at.x, at.delta, NormAfter(l).view(), stream_eps, at.normed);
+      }
     }
+    if (config.post_norms) kernels.RmsNorm(at.x, weights.final_norm.view(), stream_eps, at.normed);
     head.Compute(at.normed, at.logits);
   };
   const Matrix activations[] = {at.x,
@@ -375,12 +393,13 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
   }
   BATON_ASSIGN_OR_RETURN(RopeAngles turning, RopeAngles::Create(config));
   BATON_ASSIGN_OR_RETURN(Angles angles, Angles::Place(std::move(turning), kernels.memory()));
-  Angles still;
-  if (!config.unturned_layers.empty()) {
-    BATON_ASSIGN_OR_RETURN(still, Angles::Place(RopeAngles::Still(config), kernels.memory()));
+  Angles other;
+  if (!OtherLayers(config).empty()) {
+    BATON_ASSIGN_OR_RETURN(RopeAngles own, RopeAngles::Other(config));
+    BATON_ASSIGN_OR_RETURN(other, Angles::Place(std::move(own), kernels.memory()));
   }
   auto impl = std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(experts),
-                                     std::move(angles), std::move(still), std::move(digest));
+                                     std::move(angles), std::move(other), std::move(digest));
   impl->contradiction = stored.Contradiction();
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
@@ -425,7 +444,9 @@ void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_
 
 void Decoder::Land(const Landing& landing, kv::KvStore& store) const {
   BATON_CHECK(impl_->in_flight.empty());
-  LandKv(impl_->rope, landing, store, impl_->config.unturned_layers);
+  const bool turned = impl_->config.unturned_layers.empty();
+  LandKv(impl_->rope, landing, store, impl_->other_layers,
+         turned && !impl_->other_layers.empty() ? &impl_->other : nullptr);
 }
 
 bool Decoder::draws() const { return impl_->sampler() != nullptr; }

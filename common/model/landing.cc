@@ -113,7 +113,7 @@ void LandToken(const KvLayer& layer, const Turn* turn, const TokenPlace& from, c
 }  // namespace
 
 void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore& store,
-            const std::vector<bool>& unturned) {
+            const std::vector<bool>& others, const kernels::RopeTable* other) {
   BATON_CHECK(store.memory().host());
   BATON_CHECK(landing.from_position >= 0 && landing.to_position >= 0 && landing.tokens >= 0);
   BATON_CHECK(landing.from_position + landing.tokens <= std::ssize(landing.from) * kBlockTokens);
@@ -121,17 +121,19 @@ void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore&
   BATON_CHECK((std::max(landing.from_position, landing.to_position) + landing.tokens) * rope.half_dim <=
               std::ssize(rope.cos));
   std::vector<float> key(static_cast<size_t>(store.layout().head_dim));
-  Turn turn;
+  Turn turn, other_turn;
   for (int64_t t = 0; t < landing.tokens; ++t) {
     const int64_t at = landing.from_position + t, to = landing.to_position + t;
     turn.Set(rope, at, to);
+    if (other != nullptr) other_turn.Set(*other, at, to);
     const TokenPlace source = {store.block(landing.from[static_cast<size_t>(at / kBlockTokens)]),
                                at % kBlockTokens};
     const TokenPlace target = {store.block(landing.to[static_cast<size_t>(to / kBlockTokens)]),
                                to % kBlockTokens};
     for (int l = 0; l < store.layout().layers; ++l) {
-      const bool still = !unturned.empty() && unturned[static_cast<size_t>(l)];
-      LandToken(store.layer(l), still ? nullptr : &turn, source, target, key.data());
+      const bool by_other = !others.empty() && others[static_cast<size_t>(l)];
+      const Turn* const of_layer = !by_other ? &turn : other != nullptr ? &other_turn : nullptr;
+      LandToken(store.layer(l), of_layer, source, target, key.data());
     }
   }
 }

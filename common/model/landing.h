@@ -28,8 +28,9 @@ struct Landing {
 // is the table's angle of the new one: so it has, but for rounding, the key that the model stores there, at
 // whatever position and scaling. Keys of f8, i8 and i4 are rounded once more, those at an unchanged position
 // are copied. No block is in both sequences.
-// `unturned` [layers], or empty: layers whose keys know no position, and are copied.
+// `others` [layers], or empty: layers whose keys were turned by the table `other`; or without it know no
+// position, and are copied.
 void LandKv(const kernels::RopeTable& rope, const Landing& landing, kv::KvStore& store,
-            const std::vector<bool>& unturned = {});
+            const std::vector<bool>& others = {}, const kernels::RopeTable* other = nullptr);
 
 }  // namespace baton::model

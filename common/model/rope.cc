@@ -93,8 +93,17 @@ RopeFrequencies FrequenciesFor(const ModelConfig& config) {
   return result;
 }
 
+std::vector<bool> OtherLayers(const ModelConfig& config) {
+  const bool same =
+      config.window_theta == config.rope_theta && config.rope_scaling.type == RopeScaling::Type::kNone;
+  if (config.window_theta == 0 || same) return config.unturned_layers;
+  std::vector<bool> windowed;
+  for (const int64_t window : config.windows) windowed.push_back(window > 0);
+  return windowed;
+}
+
 int64_t RopeAngles::BytesFor(const ModelConfig& config) {
-  const int64_t tables = config.unturned_layers.empty() ? 1 : 2;
+  const int64_t tables = OtherLayers(config).empty() ? 1 : 2;
   return config.context * (config.rotary_dim / 2) * int64_t{2 * sizeof(float)} * tables;
 }
 
@@ -130,7 +139,13 @@ absl::StatusOr<RopeAngles> RopeAngles::Create(const ModelConfig& config, int64_t
   return angles;
 }
 
-RopeAngles RopeAngles::Still(const ModelConfig& config) {
+absl::StatusOr<RopeAngles> RopeAngles::Other(const ModelConfig& config) {
+  if (config.window_theta != 0) {
+    ModelConfig other = config;
+    other.rope_theta = config.window_theta;
+    other.rope_scaling = {};
+    return Create(other);
+  }
   RopeAngles angles;
   angles.half_dim_ = config.rotary_dim / 2;
   const auto values = static_cast<size_t>(config.context * angles.half_dim_);

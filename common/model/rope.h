@@ -29,19 +29,24 @@ struct RopeFrequencies {
 };
 RopeFrequencies FrequenciesFor(const ModelConfig& config);
 
+// Layers that have a table of their own, [layers]: those that keep still (unturned_layers), or those with a
+// window (window_theta). Empty: there are none.
+std::vector<bool> OtherLayers(const ModelConfig& config);
+
 class RopeAngles {
  public:
   static constexpr int64_t kMaxBytes = int64_t{4} << 30;
 
-  // Bytes of the tables that a decoder holds: two where some layers keep still.
+  // Bytes of the tables that a decoder holds: two where there are OtherLayers.
   static int64_t BytesFor(const ModelConfig& config);
   // RESOURCE_EXHAUSTED if the tables would take more than `max_bytes`.
   static absl::Status CheckSize(const ModelConfig& config, int64_t max_bytes = kMaxBytes);
   // Refuses what CheckSize does.
   static absl::StatusOr<RopeAngles> Create(const ModelConfig& config, int64_t max_bytes = kMaxBytes);
 
-  // Angles of 0 everywhere: a vector that is turned by them has the bits that it had.
-  static RopeAngles Still(const ModelConfig& config);
+  // The table of OtherLayers. Layers that keep still have angles of 0 everywhere: a vector that is turned by
+  // them has the bits that it had.
+  static absl::StatusOr<RopeAngles> Other(const ModelConfig& config);
 
   // Lives as long as this.
   kernels::RopeTable table() const { return {cos_, sin_, half_dim_}; }

@@ -96,7 +96,9 @@ class WeightList {
     };
     const int64_t q_rows = config_.heads * dim, kv_rows = config_.kv_heads * dim;
     const Range q = heads(config_.heads), kv = heads(config_.kv_heads), head{0, dim};
-    AddVector(&to.norm, {{prefix + "input_layernorm.weight", config_.hidden, hidden_}});
+    AddVector(&to.norm,
+              {{prefix + (config_.post_norms ? "post_attention_layernorm" : "input_layernorm") + ".weight",
+                config_.hidden, hidden_}});
     const int64_t pairs = config_.paired_rows ? dim : 0;
     const auto qkv = [&](std::string_view of) -> std::vector<TensorPart> {
       return {{fmt::format("{}q_proj.{}", self, of), q_rows, q, pairs},
@@ -130,7 +132,10 @@ class WeightList {
     const std::string mlp = prefix + "mlp.";
     const int64_t wide = config_.intermediate;
     const Range own = shard_.Of(wide);
-    AddVector(&to.norm, {{prefix + "post_attention_layernorm.weight", config_.hidden, hidden_}});
+    AddVector(&to.norm,
+              {{prefix + (config_.post_norms ? "post_feedforward_layernorm" : "post_attention_layernorm") +
+                    ".weight",
+                config_.hidden, hidden_}});
     const auto inner = [&](std::string_view of) {
       std::vector<TensorPart> parts = {{fmt::format("{}up_proj.{}", mlp, of), wide, own}};
       if (!config_.squared_relu) {
@@ -325,6 +330,7 @@ std::string HostOnly(const ModelConfig& config) {
     return "llama_4_scaling_beta beyond original_max_position_embeddings";
   }
   if (config.late_qk_norm) return "norm of queries after rope";
+  if (config.post_norms) return "norm behind a block";
   return config.embedding_multiplier != config.residual_multiplier
              ? "embedding_multiplier other than residual_multiplier"
              : "";

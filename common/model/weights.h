@@ -25,7 +25,7 @@ namespace baton::model {
 // Biases and norms are float32; those that the architecture lacks are empty. Under tensor parallelism, heads,
 // kv_heads, intermediate and vocabulary are this rank's; biases that follow a sum over ranks are with each.
 struct AttentionWeights {
-  kernels::Values norm;                        // [hidden], of the block's input
+  kernels::Values norm;                        // [hidden], of the block's input (post_norms: output)
   std::unique_ptr<kernels::PackedMatrix> qkv;  // [(heads + 2 kv_heads) head_dim, hidden]
   kernels::Values qkv_bias;                    // [(heads + 2 kv_heads) head_dim]
   // [head_dim], or of all heads (wide_qk_norm). late_qk_norm: q_norm has the product of both, k_norm ones.
@@ -36,7 +36,7 @@ struct AttentionWeights {
 };
 
 struct FeedForwardWeights {
-  kernels::Values norm;                            // [hidden], of the block's input
+  kernels::Values norm;                            // [hidden], of the block's input (post_norms: output)
   std::unique_ptr<kernels::PackedMatrix> gate_up;  // [2 intermediate, hidden], or up alone
   kernels::Values gate_up_bias;                    // [2 intermediate]
   std::unique_ptr<kernels::PackedMatrix> down;     // [hidden, intermediate]
@@ -64,7 +64,7 @@ struct LayerWeights {
   AttentionWeights attention;
   std::variant<FeedForwardWeights, ExpertWeights> feed_forward;
 
-  // Of the second block's input.
+  // The norm of the second block.
   const kernels::Values& second_norm() const {
     return std::visit([](const auto& block) -> const kernels::Values& { return block.norm; }, feed_forward);
   }

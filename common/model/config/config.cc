@@ -54,7 +54,7 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
     first_windowed = static_cast<int>(fields.Integer("max_window_layers", 0, kMaxLayers, 28));
   } else if (family.unturned_layers && fields.Flag("use_sliding_window", false)) {
     window = fields.Has("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext) : 0;
-  } else if (family.alternating) {
+  } else if (family.alternating || family.mostly_windowed) {
     window = fields.Present("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext, 0)
                                               : family.window;
   } else if (!family.optional_windows && family.mixture != nullptr &&
@@ -62,7 +62,9 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
     fields.Refuse("use_sliding_window", fmt::format("is not supported for {}", family.architecture));
   }
   for (int layer = first_windowed; layer < config.layers; ++layer) {
-    const bool full = family.alternating ? layer % 2 != 0 : family.unturned_layers && !config.unturned(layer);
+    const bool full = family.alternating       ? layer % 2 != 0
+                      : family.mostly_windowed ? layer % 4 == 3
+                                               : family.unturned_layers && !config.unturned(layer);
     config.windows[static_cast<size_t>(layer)] = full ? 0 : window;
   }
   const Json* types = fields.Find("layer_types");
@@ -73,7 +75,8 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
   }
   for (size_t layer = 0; layer < types->size(); ++layer) {
     const Json& type = (*types)[layer];
-    const bool by_layer = family.optional_windows || family.alternating || family.unturned_layers;
+    const bool by_layer =
+        family.optional_windows || family.alternating || family.mostly_windowed || family.unturned_layers;
     if (type == "full_attention" && by_layer) {
       config.windows[layer] = 0;
     } else if (type == "sliding_attention" && by_layer && window > 0) {
@@ -146,6 +149,7 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   config.sinks = family.sinks;
   config.late_qk_norm = family.late_qk_norm;
   config.paired_rows = family.paired_rows;
+  config.post_norms = family.post_norms;
   if (!family.fixed.empty()) {
     const Json fixed = Json::parse(family.fixed);
     for (const auto& [name, value] : fixed.items()) {
@@ -290,6 +294,8 @@ std::string ModelConfig::Canonical() const {
   if (query_beta != 0) line("query_beta", exact(query_beta));
   if (late_qk_norm) line("late_qk_norm", 1);
   if (paired_rows) line("paired_rows", 1);
+  if (post_norms) line("post_norms", 1);
+  if (window_theta != 0) line("window_theta", exact(window_theta));
   if (experts.experts == 0) return text;
   line("experts", experts.experts);
   line("chosen", experts.chosen);

@@ -87,6 +87,8 @@ struct ModelConfig {
   double query_beta = 0;
   bool late_qk_norm = false;  // after rope (HunYuan)
   bool paired_rows = false;   // of Q and K as stored: those that turn together are neighbours (ERNIE)
+  bool post_norms = false;    // norms are of what a block gives, not of what it reads (OLMo 2)
+  double window_theta = 0;    // not 0: rope_theta of layers with a window, without scaling (OLMo 3)
   // The folder has a part that reads images, of no use here (Mistral 3).
   bool images_left_out = false;
   // Granite's factors: on embeddings, on scores of attention (0: 1 / sqrt(head_dim)), and on what a block

@@ -46,6 +46,10 @@ struct Family {
   bool late_qk_norm = false;     // and reads `alpha` of dynamic rope, which makes it a static one (HunYuan)
   bool paired_rows = false;
   bool optional_bias = false;  // use_bias: of every projection (ERNIE)
+  bool post_norms = false;
+  // layer_types; without them every fourth layer, from the fourth on, attends to all, and the others have
+  // `window`. Both kinds have ropes of their own (OLMo 3).
+  bool mostly_windowed = false;
   // The family is a model in text_config, of model_type mistral or ministral3; there is a part for images,
   // too.
   bool text_config = false;

@@ -68,6 +68,26 @@ void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context) {
   }
 }
 
+// The field of the rope: of OLMo 3's rope_parameters, that of layers without a window. Those with one have
+// their theta alone, also beside a rope_scaling.
+const Json* RopeOf(JsonFields& fields, const Family& family, const std::string& name, ModelConfig& config) {
+  const Json* const json = fields.Find(name);
+  if (!family.mostly_windowed) return json;
+  config.window_theta = config.rope_theta;
+  if (json == nullptr || name != "rope_parameters" || !json->is_object()) return json;
+  const auto full = json->find("full_attention"), windowed = json->find("sliding_attention");
+  if (json->size() != 2 || full == json->end() || windowed == json->end()) {
+    fields.Refuse(name, "must have full_attention and sliding_attention");
+    return nullptr;
+  }
+  JsonFields own(*windowed, fmt::format("config.json: {}: sliding_attention", name));
+  const std::string type = own.Text("rope_type", "default");
+  if (type != "default") own.Refuse("rope_type", fmt::format("is {}: only default is known", Shown(type)));
+  config.window_theta = own.Number("rope_theta", {.low = 1, .low_open = true}, config.rope_theta);
+  if (!own.status().ok()) fields.Refuse(name, std::string(own.status().message()));
+  return &*full;
+}
+
 }  // namespace
 
 std::string_view NameOf(RopeScaling::Type type) {
@@ -99,7 +119,7 @@ absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& con
   config.rope_scaling.original_context =
       fields.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
   const std::string name = fields.Has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  const Json* json = fields.Find(name);
+  const Json* json = RopeOf(fields, family, name, config);
   if (json == nullptr) {
     // transformers takes factors of its own then, of which each release may have others.
     if (family.needs_rope_scaling) fields.Refuse(name, "is missing: set it as the published model has it");

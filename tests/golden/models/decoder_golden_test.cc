@@ -187,6 +187,11 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"hunyuan-v1", [](Json& config) { config["rope_parameters"]["alpha"] = 29.0; }},
       {"hunyuan-v1", [](Json& config) { config["rms_norm_eps"] = 1e-2; }},
       {"ernie4-5", [](Json& config) { config["rope_parameters"]["factor"] = 2.1; }},
+      {"olmo2", [](Json& config) { config["rms_norm_eps"] = 1e-3; }},
+      {"olmo3", [](Json& config) { config["layer_types"][0] = "sliding_attention"; }},
+      {"olmo3", [](Json& config) { config["sliding_window"] = 21; }},
+      {"olmo3", [](Json& config) { config["rope_parameters"]["sliding_attention"]["rope_theta"] = 1e6; }},
+      {"olmo3", [](Json& config) { config["rope_parameters"]["full_attention"]["factor"] = 3.5; }},
       {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
       {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
       {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
@@ -268,6 +273,10 @@ std::vector<Case> AllCases() {
                               "hunyuan-v1-defaults",
                               "ernie4-5",
                               "ernie4-5-defaults",
+                              "olmo2",
+                              "olmo2-defaults",
+                              "olmo3",
+                              "olmo3-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

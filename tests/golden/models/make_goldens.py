@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Ernie4_5Config, Glm4MoeConfig,
                           GptOssConfig, GraniteConfig, HunYuanDenseV1Config, LlamaConfig, Ministral3Config,
-                          Mistral3Config, MistralConfig, MixtralConfig, Mxfp4Config,
+                          Mistral3Config, MistralConfig, MixtralConfig, Mxfp4Config, Olmo2Config, Olmo3Config,
                           OlmoeConfig, PixtralVisionConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
                           Qwen3MoeConfig, SeedOssConfig, SmolLM3Config)
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
@@ -152,6 +152,21 @@ CASES = {
     "ernie4-5-defaults": (Ernie4_5Config(**{**SMALL, "hidden_size": 16, "num_hidden_layers": 1}), 41, torch.bfloat16,
                           {"without": ["num_key_value_heads", "head_dim", "use_bias", "tie_word_embeddings",
                                        "rope_parameters"]}),
+    "olmo2": (Olmo2Config(**SMALL, pad_token_id=0, attention_bias=True, tie_word_embeddings=True,
+                          rope_parameters=rope("linear", 5e5, factor=2.0)), 51, torch.bfloat16, {}),
+    "olmo2-defaults": (Olmo2Config(**{**SMALL, "num_key_value_heads": 4}, pad_token_id=0), 43, torch.bfloat16,
+                       {"without": ["num_key_value_heads", "attention_bias", "tie_word_embeddings",
+                                    "rope_parameters"]}),
+    "olmo3": (Olmo3Config(**{**SMALL, "num_hidden_layers": 3}, pad_token_id=0, attention_bias=True,
+                          tie_word_embeddings=True, sliding_window=20,
+                          layer_types=["full_attention", "sliding_attention", "full_attention"],
+                          rope_parameters={"full_attention": rope("yarn", 1e6, factor=4.0,
+                                                                  original_max_position_embeddings=64),
+                                           "sliding_attention": rope("default", 30000.0)}), 66, torch.bfloat16, {}),
+    "olmo3-defaults": (Olmo3Config(**{**SMALL, "num_hidden_layers": 4, "hidden_size": 32, "num_key_value_heads": 4},
+                                   pad_token_id=0), 47, torch.bfloat16,
+                       {"without": ["num_key_value_heads", "attention_bias", "tie_word_embeddings", "layer_types",
+                                    "sliding_window", "rope_parameters"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }

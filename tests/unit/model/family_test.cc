@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/model/config/config.h"
+#include "common/model/rope.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::model {
@@ -83,6 +84,33 @@ TEST(FamilyTest, AnAlphaOfHunyuanStretchesThetaOnce) {
   json llama = GoldenConfig("llama-dynamic");
   llama["rope_parameters"]["alpha"] = 1000.0;
   EXPECT_THAT(ProblemOf(llama), HasSubstr("\"alpha\" is not known"));
+}
+
+TEST(FamilyTest, OlmoThreeHasARopeForEachKindOfLayer) {
+  json config = GoldenConfig("olmo3");
+  const auto read = ModelConfig::FromJson(config.dump());
+  EXPECT_EQ(read->rope_theta, 1e6);
+  EXPECT_EQ(read->window_theta, 30000);
+  EXPECT_THAT(OtherLayers(*read), ElementsAre(false, true, false));
+  // As transformers 4 wrote it: the scaling is that of full layers.
+  json old = config;
+  old["rope_scaling"] = old["rope_parameters"]["full_attention"];
+  old["rope_scaling"].erase("rope_theta");
+  old["rope_theta"] = 50000.0;
+  old.erase("rope_parameters");
+  const auto v4 = ModelConfig::FromJson(old.dump());
+  ASSERT_TRUE(v4.ok()) << v4.status();
+  EXPECT_EQ(v4->rope_scaling.type, RopeScaling::Type::kYarn);
+  EXPECT_EQ(v4->rope_theta, 50000);
+  EXPECT_EQ(v4->window_theta, 50000);
+  // One table is enough for two equal ropes.
+  EXPECT_THAT(OtherLayers(*ModelConfig::FromJson(GoldenConfig("olmo3-defaults").dump())), ElementsAre());
+
+  json scaled = config;
+  scaled["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_THAT(ProblemOf(scaled), HasSubstr("sliding_attention: field \"rope_type\" is \"linear\""));
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  EXPECT_THAT(ProblemOf(config), HasSubstr("must have full_attention and sliding_attention"));
 }
 
 }  // namespace

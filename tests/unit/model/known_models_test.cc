@@ -40,6 +40,7 @@ The last columns are the values of `quant_method` in `quantization_config`.
 constexpr char kPageTail[] = R"(
 - `mistral3` is its part for text, which `text_config` describes; tensors of `vision_tower` and `multi_modal_projector` are passed over.
 - `hunyuan_v1_dense`: an `alpha` of dynamic rope stretches its theta once, whatever the length.
+- OLMo's norms of queries and keys are over all heads together, which no rank of `--tp` has.
 )";
 
 // The config.json of each golden model of the family, in order of their names, without quantization.

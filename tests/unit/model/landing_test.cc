@@ -195,6 +195,27 @@ TEST_P(LandingTest, ALayerThatDoesNotTurnIsCopiedToAnyPosition) {
   }
 }
 
+// Layers with a table of their own are turned by that.
+TEST_P(LandingTest, TwoTablesAreOneForEachKindOfLayer) {
+  const Case test = Get(GetParam());
+  json far = test.rope;
+  far["rope_theta"] = 500.0;
+  Landings both(test.keys, test.values, test.rope), usual(test.keys, test.values, test.rope),
+      other(test.keys, test.values, far);
+  const auto canonical = Blocks(0, 2), landed = Blocks(10, 5);
+  const Landing landing = {
+      .from = canonical, .from_position = 0, .to = landed, .to_position = 48, .tokens = 32};
+  const kernels::RopeTable table = other.rope();
+  // A key at position 0, which no table turns: the same in all three.
+  for (Landings* const at : {&both, &usual, &other}) at->Write(kSeed, canonical, 0, 0, 1);
+  LandKv(both.rope(), landing, both.store(), {false, true}, &table);
+  LandKv(usual.rope(), landing, usual.store());
+  LandKv(other.rope(), landing, other.store());
+  EXPECT_EQ(both.Key(0, 0, landed, 48), usual.Key(0, 0, landed, 48));
+  EXPECT_EQ(both.Key(1, 0, landed, 48), other.Key(1, 0, landed, 48));
+  EXPECT_NE(usual.Key(1, 0, landed, 48), other.Key(1, 0, landed, 48));
+}
+
 // In pieces it has the same bits as at once, and nothing else is written.
 TEST_P(LandingTest, PiecesHaveTheBitsOfTheWhole) {
   const Case test = Get(GetParam());
