@@ -103,6 +103,9 @@ std::string DescribeContext(const model::ModelConfig& c) {
   } else if (c.rope_scaling.type != model::RopeScaling::Type::kNone) {
     text += fmt::format(", {} scaling by {:g}", ScalingName(c.rope_scaling.type), c.rope_scaling.factor);
   }
+  if (!c.rope_scaling.factors.empty()) {
+    text += c.context > c.rope_scaling.original_context ? ", its long factors" : ", its short factors";
+  }
   if (const int windowed = WindowedLayers(c); windowed > 0) {
     const int64_t window = *std::max_element(c.windows.begin(), c.windows.end());
     text += fmt::format("; {} of {} layers see the last {} tokens (KV keeps all tokens of all layers)",

@@ -26,6 +26,13 @@ double YarnScale(const RopeScaling& rope) {
   return YarnMagnitude(rope.factor, 1);
 }
 
+// LongRoPE, section 3.3, of a context that is rope.factor times the original one.
+double LongRopeScale(const RopeScaling& rope) {
+  if (rope.attention_factor != 0) return rope.attention_factor;
+  if (rope.factor <= 1) return 1;
+  return std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_context)));
+}
+
 // YaRN, section 3.2: the dimension whose wave turns `rotations` times within the original context.
 double YarnDimension(const ModelConfig& config, double rotations) {
   const auto original = static_cast<double>(config.rope_scaling.original_context);
@@ -87,6 +94,10 @@ RopeFrequencies FrequenciesFor(const ModelConfig& config) {
       break;
     case RopeScaling::Type::kLlama3:
       ScaleLlama3(rope, frequencies);
+      break;
+    case RopeScaling::Type::kLongRope:
+      for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= rope.factors[i];
+      result.scale = static_cast<float>(LongRopeScale(rope));
       break;
   }
   result.inverse.assign(frequencies.begin(), frequencies.end());

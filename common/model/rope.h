@@ -14,13 +14,14 @@
 namespace baton::model {
 
 // Angle per position of each pair of dimensions, [dim / 2] (dim: rotary_dim of the config), and the factor on
-// cosines and sines (YaRN; else 1).
+// cosines and sines (YaRN, LongRoPE; else 1).
 //
 //   none     f[i] = theta^(-2i / dim)
 //   linear   f[i] / factor
 //   dynamic  f[i]: transformers stretches theta only for sequences beyond max_position_embeddings, which are
 //            refused here
 //   yarn     arXiv 2309.00071: f[i] / factor for slow dimensions, f[i] for fast ones, a linear ramp between
+//   longrope arXiv 2402.13753: f[i] / factors[i], and the magnitude of a context that is stretched
 //   llama3   f[i] / factor for wavelengths above original / low_freq_factor,
 //            f[i] for those below original / high_freq_factor, a linear blend between
 struct RopeFrequencies {

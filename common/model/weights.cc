@@ -101,6 +101,13 @@ class WeightList {
                 config_.hidden, hidden_}});
     const int64_t pairs = config_.paired_rows ? dim : 0;
     const auto qkv = [&](std::string_view of) -> std::vector<TensorPart> {
+      if (config_.fused_rows) {
+        const std::string name = fmt::format("{}qkv_proj.{}", self, of);
+        const int64_t rows = q_rows + 2 * kv_rows;
+        return {{name, rows, q},
+                {name, rows, {q_rows + kv.begin, kv.count}},
+                {name, rows, {q_rows + kv_rows + kv.begin, kv.count}}};
+      }
       return {{fmt::format("{}q_proj.{}", self, of), q_rows, q, pairs},
               {fmt::format("{}k_proj.{}", self, of), kv_rows, kv, pairs},
               {fmt::format("{}v_proj.{}", self, of), kv_rows, kv}};
@@ -137,6 +144,11 @@ class WeightList {
                     ".weight",
                 config_.hidden, hidden_}});
     const auto inner = [&](std::string_view of) {
+      if (config_.fused_rows) {
+        const std::string name = fmt::format("{}gate_up_proj.{}", mlp, of);
+        return std::vector<TensorPart>{{name, 2 * wide, own},
+                                       {name, 2 * wide, {wide + own.begin, own.count}}};
+      }
       std::vector<TensorPart> parts = {{fmt::format("{}up_proj.{}", mlp, of), wide, own}};
       if (!config_.squared_relu) {
         parts.insert(parts.begin(), {fmt::format("{}gate_proj.{}", mlp, of), wide, own});
@@ -363,7 +375,11 @@ std::vector<MatrixShape> MatricesOf(const Checkpoint& checkpoint, const ModelCon
   std::vector<MatrixShape> matrices;
   for (const Source& source : list.sources()) {
     if (!std::holds_alternative<MatrixSlot>(source.to)) continue;
-    for (const TensorPart& part : source.parts) matrices.push_back({part.name, part.rows, source.cols});
+    for (const TensorPart& part : source.parts) {
+      // Parts of one tensor follow each other.
+      if (!matrices.empty() && matrices.back().name == part.name) continue;
+      matrices.push_back({part.name, part.rows, source.cols});
+    }
   }
   return matrices;
 }

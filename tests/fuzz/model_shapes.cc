@@ -40,7 +40,8 @@ constexpr const char* kFamilies[] = {
     "llama-mha",      "llama-bias",   "llama-yarn",   "llama3-rope", "llama-dynamic", "llama-linear",
     "mistral-window", "qwen2-window", "qwen3-window", "qwen3-moe",   "qwen2-moe",     "mixtral",
     "olmoe",          "gpt-oss",      "glm4-moe",     "smollm3",     "granite",       "seed-oss",
-    "arcee",          "ministral3",   "hunyuan-v1",   "ernie4-5",    "olmo2",         "olmo3"};
+    "arcee",          "ministral3",   "hunyuan-v1",   "ernie4-5",    "olmo2",         "olmo3",
+    "phi3-long",      "phi3-short"};
 
 // -1: the field is taken away.
 constexpr int kSizes[] = {-1, 1,  2,  3,  5,  7,  8,  10,  14,  16,  20,

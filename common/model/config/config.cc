@@ -150,6 +150,7 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   config.late_qk_norm = family.late_qk_norm;
   config.paired_rows = family.paired_rows;
   config.post_norms = family.post_norms;
+  config.fused_rows = family.fused_rows;
   if (!family.fixed.empty()) {
     const Json fixed = Json::parse(family.fixed);
     for (const auto& [name, value] : fixed.items()) {
@@ -296,6 +297,7 @@ std::string ModelConfig::Canonical() const {
   if (paired_rows) line("paired_rows", 1);
   if (post_norms) line("post_norms", 1);
   if (window_theta != 0) line("window_theta", exact(window_theta));
+  for (const double factor : rope_scaling.factors) line("rope_long_factor", exact(factor));
   if (experts.experts == 0) return text;
   line("experts", experts.experts);
   line("chosen", experts.chosen);

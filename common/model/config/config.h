@@ -17,7 +17,7 @@ namespace baton::model {
 // Rope scaling as in Hugging Face `rope_scaling` or, since transformers 5, `rope_parameters`
 // (modeling_rope_utils). What each type computes is in rope.h.
 struct RopeScaling {
-  enum class Type { kNone, kLinear, kDynamic, kYarn, kLlama3 };
+  enum class Type { kNone, kLinear, kDynamic, kYarn, kLlama3, kLongRope };
   Type type = Type::kNone;
   double factor = 1;
   // original_max_position_embeddings; by default, and of kDynamic always, max_position_embeddings.
@@ -32,6 +32,9 @@ struct RopeScaling {
   double mscale = 0;
   double mscale_all_dim = 0;
   bool truncate = true;
+  // longrope (arXiv 2402.13753), [rotary_dim / 2]: long_factor if the context goes beyond original_context,
+  // else short_factor.
+  std::vector<double> factors;
 };
 
 // The layers that are mixtures of experts: all the same, but for their weights. What the fields of routing
@@ -89,6 +92,7 @@ struct ModelConfig {
   bool paired_rows = false;   // of Q and K as stored: those that turn together are neighbours (ERNIE)
   bool post_norms = false;    // norms are of what a block gives, not of what it reads (OLMo 2)
   double window_theta = 0;    // not 0: rope_theta of layers with a window, without scaling (OLMo 3)
+  bool fused_rows = false;    // stored Q, K and V are one matrix, gate and up another (Phi-3)
   // The folder has a part that reads images, of no use here (Mistral 3).
   bool images_left_out = false;
   // Granite's factors: on embeddings, on scores of attention (0: 1 / sqrt(head_dim)), and on what a block

@@ -50,6 +50,7 @@ struct Family {
   // layer_types; without them every fourth layer, from the fourth on, attends to all, and the others have
   // `window`. Both kinds have ropes of their own (OLMo 3).
   bool mostly_windowed = false;
+  bool fused_rows = false;
   // The family is a model in text_config, of model_type mistral or ministral3; there is a part for images,
   // too.
   bool text_config = false;

@@ -22,15 +22,17 @@ struct RopeTypeName {
 constexpr RopeTypeName kRopeTypes[] = {
     {"default", RopeScaling::Type::kNone},    {"linear", RopeScaling::Type::kLinear},
     {"dynamic", RopeScaling::Type::kDynamic}, {"yarn", RopeScaling::Type::kYarn},
-    {"llama3", RopeScaling::Type::kLlama3},
+    {"llama3", RopeScaling::Type::kLlama3},   {"longrope", RopeScaling::Type::kLongRope},
+    {"su", RopeScaling::Type::kLongRope},  // its first name
 };
 
 // Fields that any rope type may carry. What a type does not use is ignored, as in transformers; a field that
 // is not known is refused, since it may be the one that matters.
 constexpr std::string_view kRopeFields[] = {
-    "type",      "rope_type", "rope_theta",       "factor",           "original_max_position_embeddings",
-    "beta_fast", "beta_slow", "mscale",           "mscale_all_dim",   "low_freq_factor",
-    "truncate",  "finetuned", "high_freq_factor", "attention_factor", "partial_rotary_factor"};
+    "type",         "rope_type",  "rope_theta",       "factor",           "original_max_position_embeddings",
+    "beta_fast",    "beta_slow",  "mscale",           "mscale_all_dim",   "low_freq_factor",
+    "truncate",     "finetuned",  "high_freq_factor", "attention_factor", "partial_rotary_factor",
+    "short_factor", "long_factor"};
 
 bool IsRopeField(const Family& family, std::string_view name) {
   const bool of_queries = name == "llama_4_scaling_beta" || name == "max_position_embeddings";
@@ -38,9 +40,33 @@ bool IsRopeField(const Family& family, std::string_view name) {
          absl::c_linear_search(kRopeFields, name);
 }
 
-void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context) {
+// A list of `count` positive numbers.
+std::vector<double> ReadFactors(JsonFields& rope, std::string_view name, int count) {
+  std::vector<double> factors;
+  const Json* const list = rope.Find(name);
+  if (list != nullptr && list->is_array()) {
+    for (const Json& item : *list) {
+      const double factor = item.is_number() ? item.get<double>() : 0;
+      if (factor > 0 && factor < 1e6) factors.push_back(factor);
+    }
+    if (list->size() == factors.size() && std::ssize(factors) == count) return factors;
+  }
+  rope.Refuse(name, fmt::format("must be a list of {} positive numbers", count));
+  return std::vector<double>(static_cast<size_t>(count), 1);
+}
+
+void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context, int rotary_dim) {
   const JsonFields::Range positive{.low = 0, .low_open = true};
   switch (scaling.type) {
+    case RopeScaling::Type::kLongRope: {
+      const std::vector<double> shorter = ReadFactors(rope, "short_factor", rotary_dim / 2);
+      const std::vector<double> longer = ReadFactors(rope, "long_factor", rotary_dim / 2);
+      scaling.factors = context > scaling.original_context ? longer : shorter;
+      scaling.factor = rope.Number(
+          "factor", positive, static_cast<double>(context) / static_cast<double>(scaling.original_context));
+      if (rope.Has("attention_factor")) scaling.attention_factor = rope.Number("attention_factor", positive);
+      return;
+    }
     case RopeScaling::Type::kNone:
       return;
     case RopeScaling::Type::kLinear:
@@ -139,14 +165,18 @@ absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& con
     known = true;
   }
   if (!known) {
-    rope.Refuse("rope_type",
-                fmt::format("is {}: known are default, linear, dynamic, yarn, llama3", Shown(type)));
+    rope.Refuse("rope_type", fmt::format("is {}: known are default, linear, dynamic, yarn, llama3, longrope",
+                                         Shown(type)));
   }
   config.rope_theta = rope.Number("rope_theta", {.low = 1, .low_open = true}, config.rope_theta);
   read_part(rope, rotary_part);
   if (!fields.Has("original_max_position_embeddings")) {
     config.rope_scaling.original_context =
         rope.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
+  }
+  if (config.rope_scaling.type == RopeScaling::Type::kLongRope &&
+      !fields.Has("original_max_position_embeddings")) {
+    rope.Integer("original_max_position_embeddings", 1, kMaxContext);
   }
   if (family.query_scaling) config.query_beta = rope.Number("llama_4_scaling_beta", {.low = 0});
   if (config.rope_scaling.type == RopeScaling::Type::kDynamic && rope.Has("alpha")) {
@@ -161,7 +191,7 @@ absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& con
   if (config.rope_scaling.type == RopeScaling::Type::kDynamic) {
     config.rope_scaling.original_context = config.context;
   }
-  ReadRopeFactors(rope, config.rope_scaling, config.context);
+  ReadRopeFactors(rope, config.rope_scaling, config.context, config.rotary_dim);
   return rope.status();
 }
 

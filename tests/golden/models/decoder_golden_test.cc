@@ -192,6 +192,16 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"olmo3", [](Json& config) { config["sliding_window"] = 21; }},
       {"olmo3", [](Json& config) { config["rope_parameters"]["sliding_attention"]["rope_theta"] = 1e6; }},
       {"olmo3", [](Json& config) { config["rope_parameters"]["full_attention"]["factor"] = 3.5; }},
+      {"phi3-long", [](Json& config) { config["rope_parameters"]["long_factor"][1] = 1.6; }},
+      {"phi3-long", [](Json& config) { config["original_max_position_embeddings"] = 33; }},
+      {"phi3-long",
+       [](Json& config) {
+         config["rope_parameters"]["partial_rotary_factor"] = 0.5,
+         config["rope_parameters"]["long_factor"] = {1.0, 1.5, 2.0, 4.0},
+         config["rope_parameters"]["short_factor"] = {1.0, 1.5, 2.0, 4.0};
+       }},
+      {"phi3-short", [](Json& config) { config["rope_parameters"]["short_factor"][1] = 1.2; }},
+      {"phi3-short", [](Json& config) { config["rope_parameters"]["attention_factor"] = 1.21; }},
       {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
       {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
       {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
@@ -277,6 +287,9 @@ std::vector<Case> AllCases() {
                               "olmo2-defaults",
                               "olmo3",
                               "olmo3-defaults",
+                              "phi3-long",
+                              "phi3-short",
+                              "phi3-defaults",
                               "llama-heads-of-20",
                               "qwen3-heads-of-10"}) {
       cases.push_back({backend, model});

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Ernie4_5Config, Glm4MoeConfig,
                           GptOssConfig, GraniteConfig, HunYuanDenseV1Config, LlamaConfig, Ministral3Config,
                           Mistral3Config, MistralConfig, MixtralConfig, Mxfp4Config, Olmo2Config, Olmo3Config,
-                          OlmoeConfig, PixtralVisionConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
+                          OlmoeConfig, Phi3Config, PixtralVisionConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
                           Qwen3MoeConfig, SeedOssConfig, SmolLM3Config)
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -167,6 +167,21 @@ CASES = {
                                    pad_token_id=0), 47, torch.bfloat16,
                        {"without": ["num_key_value_heads", "attention_bias", "tie_word_embeddings", "layer_types",
                                     "sliding_window", "rope_parameters"]}),
+    # Positions beyond the original length, as all are taken to be; and a context that does not go beyond it.
+    "phi3-long": (Phi3Config(**SMALL, pad_token_id=0, sliding_window=30, tie_word_embeddings=True,
+                             original_max_position_embeddings=32,
+                             rope_parameters=rope("longrope", 30000.0, partial_rotary_factor=0.75,
+                                                  short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.7],
+                                                  long_factor=[1.0, 1.5, 2.0, 4.0, 6.0, 9.0])), 60,
+                  torch.bfloat16, {}),
+    "phi3-short": (Phi3Config(**SMALL, pad_token_id=0, original_max_position_embeddings=256,
+                              rope_parameters=rope("longrope", attention_factor=1.2,
+                                                   short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 1.8, 2.0],
+                                                   long_factor=[1.0, 1.5, 2.0, 4.0, 6.0, 9.0, 11.0, 12.0])), 50,
+                   torch.bfloat16, {}),
+    "phi3-defaults": (Phi3Config(**{**SMALL, "num_key_value_heads": 4}, pad_token_id=0), 42, torch.bfloat16,
+                      {"without": ["num_key_value_heads", "tie_word_embeddings", "sliding_window", "rope_parameters",
+                                   "original_max_position_embeddings"]}),
     "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
     "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }

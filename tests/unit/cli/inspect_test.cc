@@ -152,6 +152,10 @@ TEST(InspectTest, NamesWindowsAndScaling) {
               HasSubstr("16 of 16 layers see the last 4,096 tokens (KV keeps all tokens of all layers)"));
   summary.config.rope_scaling.type = model::RopeScaling::Type::kDynamic;
   EXPECT_THAT(RenderModel("m", summary, {}, {}), HasSubstr("dynamic scaling, which begins beyond them"));
+  summary.config.rope_scaling.type = model::RopeScaling::Type::kLongRope;
+  summary.config.rope_scaling.original_context = summary.config.context;
+  summary.config.rope_scaling.factors = {1, 2};
+  EXPECT_THAT(RenderModel("m", summary, {}, {}), HasSubstr("longrope scaling by 4, its short factors"));
 }
 
 TEST(InspectTest, SaysThatImagesAreLeftOut) {

@@ -165,7 +165,8 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorParallelTest,
                                          Case{"llama-gqa-tied", 2}, Case{"mistral-window", 2},
                                          Case{"qwen2", 2}, Case{"qwen3-window", 2}, Case{"seed-oss", 2},
                                          Case{"arcee", 2}, Case{"ministral3", 2}, Case{"mistral3-tied", 2},
-                                         Case{"hunyuan-v1", 2}, Case{"ernie4-5-defaults", 2}),
+                                         Case{"hunyuan-v1", 2}, Case{"ernie4-5-defaults", 2},
+                                         Case{"phi3-long", 2}),
                          [](const auto& info) {
                            std::string name = info.param.model;
                            std::ranges::replace(name, '-', '_');

@@ -124,11 +124,11 @@ TEST(ModelConfigTest, RefusesWhatItDoesNotKnowByName) {
   config["hidden_act"] = "gelu";
   EXPECT_EQ(MessageFor(config), "config.json: field \"hidden_act\" is \"gelu\": only silu is known");
   config = Llama();
-  config["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 2.0}};
-  EXPECT_EQ(
-      MessageFor(config),
-      "config.json: rope_scaling: field \"rope_type\" is \"longrope\": known are default, linear, dynamic, "
-      "yarn, llama3");
+  config["rope_scaling"] = {{"rope_type", "proportional"}, {"factor", 2.0}};
+  EXPECT_EQ(MessageFor(config),
+            "config.json: rope_scaling: field \"rope_type\" is \"proportional\": known are default, linear, "
+            "dynamic, "
+            "yarn, llama3, longrope");
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"mrope_section", {1, 2}}};
   EXPECT_EQ(MessageFor(config), "config.json: rope_scaling: field \"mrope_section\" is not known");
   config = Llama();

@@ -104,8 +104,8 @@ TEST_F(DecoderTest, PassesOnWhatConfigAndFilesRefuse) {
   }
   {
     const ModelFolder folder("llama-yarn");
-    folder.EditConfig([](json& config) { config["rope_scaling"]["rope_type"] = "su"; });
-    EXPECT_THAT(MessageFor(folder), HasSubstr("rope_scaling: field \"rope_type\" is \"su\""));
+    folder.EditConfig([](json& config) { config["rope_scaling"]["rope_type"] = "axial"; });
+    EXPECT_THAT(MessageFor(folder), HasSubstr("rope_scaling: field \"rope_type\" is \"axial\""));
   }
   {
     const ModelFolder folder("llama-sharded");

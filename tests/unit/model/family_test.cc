@@ -73,6 +73,9 @@ TEST(FamilyTest, FixedOptionsAreRefusedWithAnotherValue) {
   config["use_cla"] = true;
   EXPECT_EQ(ProblemOf(config),
             "config.json: field \"use_cla\" is true: only false is known for HunYuanDenseV1ForCausalLM");
+  json phi = GoldenConfig("phi3-short");
+  phi["attention_bias"] = true;
+  EXPECT_THAT(ProblemOf(phi), HasSubstr("\"attention_bias\" is true"));
 }
 
 // theta 20000 * 30^(20 / 18), at every length.
@@ -111,6 +114,24 @@ TEST(FamilyTest, OlmoThreeHasARopeForEachKindOfLayer) {
   EXPECT_THAT(ProblemOf(scaled), HasSubstr("sliding_attention: field \"rope_type\" is \"linear\""));
   config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
   EXPECT_THAT(ProblemOf(config), HasSubstr("must have full_attention and sliding_attention"));
+}
+
+TEST(FamilyTest, LongRopeTakesItsFactorsByTheContext) {
+  json config = GoldenConfig("phi3-long");
+  const auto factors = [](const json& of) { return ModelConfig::FromJson(of.dump())->rope_scaling.factors; };
+  EXPECT_THAT(factors(config), ElementsAre(1, 1.5, 2, 4, 6, 9));
+  config["max_position_embeddings"] = 32;
+  EXPECT_THAT(factors(config), ElementsAre(1, 1.1, 1.2, 1.3, 1.5, 1.7));
+  config["rope_parameters"]["rope_type"] = "su";
+  EXPECT_EQ(ProblemOf(config), "");
+  config["rope_parameters"]["long_factor"].push_back(10.0);
+  EXPECT_THAT(ProblemOf(config), HasSubstr("\"long_factor\" must be a list of 6 positive numbers"));
+  config["rope_parameters"]["long_factor"] = {1, 2, 3, 4, 5, -6};
+  EXPECT_THAT(ProblemOf(config), HasSubstr("\"long_factor\" must be a list of 6 positive numbers"));
+  config = GoldenConfig("phi3-long");
+  config.erase("original_max_position_embeddings");
+  config["rope_parameters"].erase("original_max_position_embeddings");
+  EXPECT_THAT(ProblemOf(config), HasSubstr("\"original_max_position_embeddings\" is missing"));
 }
 
 }  // namespace

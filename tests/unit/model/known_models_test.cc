@@ -39,6 +39,8 @@ The last columns are the values of `quant_method` in `quantization_config`.
 
 constexpr char kPageTail[] = R"(
 - `mistral3` is its part for text, which `text_config` describes; tensors of `vision_tower` and `multi_modal_projector` are passed over.
+- `phi3`, and any other with `longrope`: all positions have the long factors if `max_position_embeddings` goes beyond
+  `original_max_position_embeddings`, else the short ones ([DECISIONS, N27](../DECISIONS.md#n27-longrope-takes-its-factors-by-the-context)).
 - `hunyuan_v1_dense`: an `alpha` of dynamic rope stretches its theta once, whatever the length.
 - OLMo's norms of queries and keys are over all heads together, which no rank of `--tp` has.
 )";
