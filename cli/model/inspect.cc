@@ -1,6 +1,7 @@
 #include "cli/model/inspect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -130,6 +131,11 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
                          c.tied_embeddings ? "tied" : "separate"));
   out += Row(terminal, "ends", DescribeEnds(c));
   for (const std::string& why : summary.defaults.left_out) out += Row(terminal, "no default", why);
+  if (!c.unused.empty()) {
+    out += Row(terminal, "not used",
+               fmt::format("{}: transformers does not read it of this model_type, either",
+                           fmt::join(c.unused, ", ")));
+  }
   out += Row(terminal, "context", DescribeContext(c));
   out += Row(terminal, "parameters",
              fmt::format("{} ({})", ShowMagnitude(static_cast<double>(summary.parameters)),
@@ -251,6 +257,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary, co
     for (const auto& [kept, count] : summary.stored) json["matrices"][kept] = count;
   }
   if (!summary.defaults.left_out.empty()) json["no_default"] = summary.defaults.left_out;
+  if (!c.unused.empty()) json["not_used"] = c.unused;
   if (!summary.loads.ok()) json["problem"] = std::string(summary.loads.message());
   for (const KvPrecision& precision : kKvPrecisions) {
     const int64_t per_token = summary.KvBytesPerToken(precision.keys, precision.values);

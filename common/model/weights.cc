@@ -343,6 +343,7 @@ std::string HostOnly(const ModelConfig& config) {
   }
   if (config.late_qk_norm) return "norm of queries after rope";
   if (config.post_norms) return "norm behind a block";
+  if (config.rotary_dim != config.head_dim) return "partial_rotary_factor other than 1";
   return config.embedding_multiplier != config.residual_multiplier
              ? "embedding_multiplier other than residual_multiplier"
              : "";

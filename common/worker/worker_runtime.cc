@@ -91,6 +91,11 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   if (!engine->contradiction().empty()) {
     spdlog::warn("{}: {}", options.engine.model_folder, engine->contradiction());
   }
+  for (const std::string& option : engine->config().unused) {
+    spdlog::warn(
+        "{}: config.json: {} is not used, as in transformers: another program may compute other numbers",
+        options.engine.model_folder, option);
+  }
   engine->pool().SetLeaseShare(options.cache_lease_share);
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()

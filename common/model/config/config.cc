@@ -11,11 +11,12 @@
 #include "common/model/config/end_tokens.h"
 #include "common/model/config/family.h"
 #include "common/model/config/gguf_config.h"
-#include "common/model/config/model_path.h"
 #include "common/model/config/json_fields.h"
 #include "common/model/config/mixture.h"
+#include "common/model/config/model_path.h"
 #include "common/model/config/quantization.h"
 #include "common/model/config/rope_config.h"
+#include "common/model/config/unused_options.h"
 
 namespace baton::model {
 namespace {
@@ -215,6 +216,7 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
   ReadOptions(fields, family, config);
   if (family.mixture != nullptr) ReadExperts(fields, *family.mixture, config);
   BATON_RETURN_IF_ERROR(fields.status());
+  config.unused = UnusedOptions(fields);
   BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::FromJson(json));
   const bool mxfp4 = stored.method == QuantizationConfig::Method::kMxfp4;
   if (mxfp4 != config.experts.fused && stored.method != QuantizationConfig::Method::kNone) {

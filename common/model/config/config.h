@@ -109,6 +109,8 @@ struct ModelConfig {
   // part of Canonical(): router and workers compare EndsDigest.
   std::vector<TokenId> eos;
   std::string weights_dtype;  // torch_dtype / dtype, for people
+  // Options that the family does not know (UnusedOptions), for people.
+  std::vector<std::string> unused;
 
   // Reads config.json from a model folder and the files that name tokens to end at, or the metadata of a GGUF
   // file. Errors name the file and the field.

@@ -57,10 +57,12 @@ JsonFields::JsonFields(const Json& object, std::string where) : object_(object),
 bool JsonFields::Has(std::string_view name) const { return Find(name) != nullptr; }
 
 bool JsonFields::Present(std::string_view name) const {
+  read_.emplace(name);
   return object_.is_object() && object_.contains(name);
 }
 
 const Json* JsonFields::Find(std::string_view name) const {
+  read_.emplace(name);
   if (!object_.is_object()) return nullptr;
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +36,8 @@ class JsonFields {
   // True if the field is there, null or not.
   bool Present(std::string_view name) const;
   const Json* Find(std::string_view name) const;
+  // Any of the methods here was asked for it.
+  bool WasRead(std::string_view name) const { return read_.contains(name); }
 
   // Without a default, a missing or null field is an error.
   int64_t Integer(std::string_view name, int64_t low, int64_t high, std::optional<int64_t> fallback = {});
@@ -60,6 +64,7 @@ class JsonFields {
   const Json& object_;
   std::string where_;
   absl::Status status_;
+  mutable std::set<std::string, std::less<>> read_;
 };
 
 // A value as it stands in the file, shortened, for messages.

@@ -59,6 +59,8 @@ void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context, in
   const JsonFields::Range positive{.low = 0, .low_open = true};
   switch (scaling.type) {
     case RopeScaling::Type::kLongRope: {
+      // Its magnitude divides by the logarithm.
+      if (scaling.original_context < 2) rope.Refuse("original_max_position_embeddings", "must be above 1");
       const std::vector<double> shorter = ReadFactors(rope, "short_factor", rotary_dim / 2);
       const std::vector<double> longer = ReadFactors(rope, "long_factor", rotary_dim / 2);
       scaling.factors = context > scaling.original_context ? longer : shorter;
@@ -185,6 +187,9 @@ absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& con
                  dim = config.head_dim;
     if (dim <= 2) rope.Refuse("alpha", "needs heads of more than 2 values");
     config.rope_theta *= std::pow(alpha, dim / std::max(1.0, dim - 2));
+    if (!(config.rope_theta > 1 && config.rope_theta < 1e30)) {
+      rope.Refuse("alpha", fmt::format("makes rope_theta {}", config.rope_theta));
+    }
     config.rope_scaling.type = RopeScaling::Type::kNone;
   }
   // transformers ignores the field there: its trained length is the context (DECISIONS, N5).

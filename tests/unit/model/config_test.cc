@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 json Llama() {
   return {{"architectures", {"LlamaForCausalLM"}},
@@ -508,10 +509,29 @@ TEST(ModelConfigTest, CountsParametersOfMixtures) {
   EXPECT_EQ(Read(config).parameters(), 6919161856);
 }
 
+// transformers reads none of these of a Llama.
+TEST(ModelConfigTest, OptionsThatTheFamilyDoesNotKnowAreNamed) {
+  json config = Llama();
+  EXPECT_THAT(Read(config).unused, IsEmpty());
+  config.update({{"sliding_window", 4096},
+                 {"dual_chunk_attention_config", {{"chunk_size", 8192}}},
+                 {"no_rope_layers", {1, 1}},
+                 {"use_bidirectional_attention", true},
+                 {"residual_multiplier", 1.0},
+                 {"clip_qkv", nullptr},
+                 {"use_qk_norm", false}});
+  EXPECT_THAT(Read(config).unused, ElementsAre("dual_chunk_attention_config", "no_rope_layers",
+                                               "sliding_window", "use_bidirectional_attention"));
+  config["use_sliding_window"] = false;
+  config.erase("no_rope_layers");
+  EXPECT_THAT(Read(config).unused, ElementsAre("dual_chunk_attention_config", "use_bidirectional_attention"));
+}
+
 TEST(ModelConfigTest, LoadNamesTheFolder) {
   const auto missing = ModelConfig::Load("/nowhere/at/all");
   EXPECT_TRUE(absl::IsNotFound(missing.status()));
-  EXPECT_EQ(missing.status().message(), "/nowhere/at/all: there is no such file or folder: name a model's folder, or a GGUF file");
+  EXPECT_EQ(missing.status().message(),
+            "/nowhere/at/all: there is no such file or folder: name a model's folder, or a GGUF file");
 }
 
 }  // namespace

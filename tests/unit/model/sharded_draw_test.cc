@@ -184,5 +184,21 @@ TEST(ShardedDrawTest, EveryRankDrawsTheTokensOfTheWholeModel) {
   }
 }
 
+// A device without an operation that the model has says so, and computes nothing else in its place.
+TEST(HostOnlyTest, ADeviceRefusesByNameWhatItHasNoOperationFor) {
+  for (const auto& [model, refused] :
+       {std::pair{"granite", "embedding_multiplier other than residual_multiplier"},
+        std::pair{"arcee", "hidden_act relu2"}, std::pair{"ministral3", "llama_4_scaling_beta beyond"},
+        std::pair{"hunyuan-v1", "norm of queries after rope"}, std::pair{"olmo2", "norm behind a block"},
+        std::pair{"phi3-long", "partial_rotary_factor other than 1"}}) {
+    FarKernels far;
+    const auto decoder =
+        Decoder::Load(std::string(BATON_SOURCE_DIR "/tests/golden/models/data/") + model, far);
+    EXPECT_NE(decoder.status().message().find(std::string("the backend \"far\" has no ") + refused),
+              std::string::npos)
+        << decoder.status();
+  }
+}
+
 }  // namespace
 }  // namespace baton::model
