@@ -8,8 +8,8 @@
 
 namespace baton::model {
 
-// Of the options that change what some model computes, those that `fields` has, switched on, and that nobody
-// has read. transformers does not read them for such a family, either, so the model's numbers are its; but
+// Returns options that change what some model computes, and that `fields` has switched on and nobody has
+// read. transformers does not read them for such a family, either, so the model's numbers are its; but
 // another program, or whoever made the file, may compute others.
 std::vector<std::string> UnusedOptions(const JsonFields& fields);
 

@@ -41,10 +41,10 @@ void baton_text_ids_free(baton_text_ids ids);
 
 typedef struct baton_tokenizer baton_tokenizer;
 
-/* json: the whole content of a tokenizer.json. Truncation and padding that it asks for are switched off. config: that of a
-   tokenizer_config.json, whose tokens are added as transformers does; size 0: none. */
-int32_t baton_tokenizer_new(const uint8_t* json, size_t size, const uint8_t* config, size_t config_size, baton_tokenizer** out,
-                            baton_text_bytes* error);
+/* json: the whole content of a tokenizer.json. Truncation and padding that it asks for are switched off.
+   config: that of a tokenizer_config.json, whose tokens are added as transformers does; size 0: none. */
+int32_t baton_tokenizer_new(const uint8_t* json, size_t size, const uint8_t* config, size_t config_size,
+                            baton_tokenizer** out, baton_text_bytes* error);
 void baton_tokenizer_free(baton_tokenizer* tokenizer);
 
 /* mark: 0, or a character (Unicode scalar value) that is taken out of the text before it is encoded; no added

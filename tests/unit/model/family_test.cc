@@ -129,6 +129,9 @@ TEST(FamilyTest, LongRopeTakesItsFactorsByTheContext) {
   config["rope_parameters"]["long_factor"] = {1, 2, 3, 4, 5, -6};
   EXPECT_THAT(ProblemOf(config), HasSubstr("\"long_factor\" must be a list of 6 positive numbers"));
   config = GoldenConfig("phi3-long");
+  config["original_max_position_embeddings"] = 1;
+  EXPECT_THAT(ProblemOf(config), HasSubstr("\"original_max_position_embeddings\" must be above 1"));
+  config = GoldenConfig("phi3-long");
   config.erase("original_max_position_embeddings");
   config["rope_parameters"].erase("original_max_position_embeddings");
   EXPECT_THAT(ProblemOf(config), HasSubstr("\"original_max_position_embeddings\" is missing"));
