@@ -9,6 +9,7 @@
 
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
+#include "common/model/config/model_path.h"
 #include "common/output/output_format.h"
 #include "common/rpc/keepalive_flag.h"
 #include "common/rpc/lifecycle.h"
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
       "baton-router");
   app.add_option("--model", model.folder,
                  "Hugging Face folder of the model (tokenizer, template, config), or its GGUF file")
+      ->check(CLI::Validator([](const std::string& path) { return baton::model::WhyNothingIsAt(path); }, ""))
       ->type_name("DIR");
   app.add_option("--model-name", model.name, "Name that clients use (default: the folder's name)")
       ->type_name("NAME");

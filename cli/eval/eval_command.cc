@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "common/command_line/option_types.h"
+#include "common/model/config/model_path.h"
 
 namespace baton::cli {
 namespace {
@@ -78,7 +79,8 @@ Command AddEval(CLI::App& root, const CliContext& context) {
   engine::EngineOptions& engine = flags->eval.engine;
   app->add_option("--model", engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
   app->add_option(
          "--questions", flags->questions,
          "Questions about documents: a JSON object in each line, with messages (role, and content or "

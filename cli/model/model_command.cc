@@ -18,6 +18,7 @@
 #include "cli/show/quantity.h"
 #include "common/base/secret.h"
 #include "common/device/thread_pool.h"
+#include "common/model/config/model_path.h"
 #include "common/model/expert_packing.h"
 #include "common/model/quantized_folder.h"
 #include "common/rpc/lifecycle.h"
@@ -271,7 +272,10 @@ Command AddModel(CLI::App& root, const CliContext& context) {
       "quantize", "Write a copy of a model with int8 or 4-bit weights, which starts at once");
   quantize->footer(kQuantizeExamples);
   auto quantizing = std::make_shared<QuantizeFlags>();
-  quantize->add_option("source", quantizing->options.source, "Model folder")->type_name("DIR")->required();
+  quantize->add_option("source", quantizing->options.source, "Model folder")
+      ->type_name("DIR")
+      ->required()
+      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
   quantize->add_option("target", quantizing->options.target, "Folder to write; new")
       ->type_name("DIR")
       ->required();
@@ -312,7 +316,10 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   CLI::App* pack = app->add_subcommand("pack", "Write the experts of a mixture to a file that workers read");
   pack->footer(kPackExamples);
   auto packing = std::make_shared<PackFlags>();
-  pack->add_option("--model", packing->options.folder, "Model folder")->type_name("DIR")->required();
+  pack->add_option("--model", packing->options.folder, "Model folder")
+      ->type_name("DIR")
+      ->required()
+      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
   pack->add_option("--out", packing->options.file, "File to write; one of other experts is replaced")
       ->type_name("FILE")
       ->required();

@@ -11,6 +11,7 @@
 #include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
 #include "common/model/config/ends_digest.h"
+#include "common/model/config/model_path.h"
 #include "common/rpc/keepalive_flag.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/otlp_exporter.h"
@@ -143,7 +144,8 @@ void RequireTierForKey(CLI::App& app) {
 void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
   app.add_option("--model-name", options.model_name,
                  "What clients call the model (default: the folder's name)")
       ->type_name("NAME");

@@ -84,4 +84,8 @@ absl::Status CheckModelPath(const std::string& path) {
       path, path, name));
 }
 
+std::string WhyNothingIsAt(const std::string& path) {
+  return Exists(path) ? "" : std::string(CheckModelPath(path).message());
+}
+
 }  // namespace baton::model

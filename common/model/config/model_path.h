@@ -12,4 +12,7 @@ namespace baton::model {
 // files or of another format, named as far as it is known.
 absl::Status CheckModelPath(const std::string& path);
 
+// CheckModelPath's words if nothing at all is at `path`, else none: what a command line is refused for.
+std::string WhyNothingIsAt(const std::string& path);
+
 }  // namespace baton::model
