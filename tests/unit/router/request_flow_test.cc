@@ -106,6 +106,7 @@ TEST_F(RequestFlowTest, AnAnswerWithoutMaxTokensEndsWhereTheWorkersMemoryDoes) {
     const Actions again = flow_->OnPlaced(0, Place(1));
     EXPECT_EQ(Only<Dial>(again).request.stop().max_tokens(), open_ended ? 41u : 1000u);
     flow_->OnCancelled();
+    flow_->OnWritten(false);
     flow_->OnDecodeEnd(0, 2, absl::CancelledError(""));
   }
 }
