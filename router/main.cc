@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
       "baton-router");
   app.add_option("--model", model.folder,
                  "Hugging Face folder of the model (tokenizer, template, config), or its GGUF file")
-      ->check(CLI::Validator([](const std::string& path) { return baton::model::WhyNothingIsAt(path); }, ""))
+      ->check(baton::command_line::Unless(&baton::model::WhyNothingIsAt))
       ->type_name("DIR");
   app.add_option("--model-name", model.name, "Name that clients use (default: the folder's name)")
       ->type_name("NAME");

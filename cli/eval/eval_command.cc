@@ -80,7 +80,7 @@ Command AddEval(CLI::App& root, const CliContext& context) {
   app->add_option("--model", engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
       ->type_name("DIR")
-      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
+      ->check(command_line::Unless(&model::WhyNothingIsAt));
   app->add_option(
          "--questions", flags->questions,
          "Questions about documents: a JSON object in each line, with messages (role, and content or "

@@ -17,6 +17,7 @@
 #include "cli/model/pull.h"
 #include "cli/show/quantity.h"
 #include "common/base/secret.h"
+#include "common/command_line/option_types.h"
 #include "common/device/thread_pool.h"
 #include "common/model/config/model_path.h"
 #include "common/model/expert_packing.h"
@@ -275,7 +276,7 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   quantize->add_option("source", quantizing->options.source, "Model folder")
       ->type_name("DIR")
       ->required()
-      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
+      ->check(command_line::Unless(&model::WhyNothingIsAt));
   quantize->add_option("target", quantizing->options.target, "Folder to write; new")
       ->type_name("DIR")
       ->required();
@@ -319,7 +320,7 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   pack->add_option("--model", packing->options.folder, "Model folder")
       ->type_name("DIR")
       ->required()
-      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
+      ->check(command_line::Unless(&model::WhyNothingIsAt));
   pack->add_option("--out", packing->options.file, "File to write; one of other experts is replaced")
       ->type_name("FILE")
       ->required();

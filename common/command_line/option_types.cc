@@ -49,6 +49,10 @@ CLI::Validator Address() {
       "");
 }
 
+CLI::Validator Unless(std::string (*why)(const std::string& value)) {
+  return CLI::Validator([why](std::string& value) { return why(value); }, "");
+}
+
 std::optional<std::vector<int>> ParseNumbers(std::string_view text) {
   constexpr int kMaxNumber = (1 << 20) - 1;
   constexpr size_t kMaxNumbers = 1024;

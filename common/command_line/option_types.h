@@ -18,6 +18,9 @@ CLI::Validator WholeNumber();
 // host:port, or unix:PATH. Whether the host exists is not checked.
 CLI::Validator Address();
 
+// Refuses a value for which `why` has words, and says them.
+CLI::Validator Unless(std::string (*why)(const std::string& value));
+
 // "0,2-4": small whole numbers and ranges of them, in their order: {0, 2, 3, 4}. Nothing: no such list, or
 // more than 1024 numbers.
 std::optional<std::vector<int>> ParseNumbers(std::string_view text);

@@ -145,7 +145,7 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
       ->type_name("DIR")
-      ->check(CLI::Validator([](const std::string& path) { return model::WhyNothingIsAt(path); }, ""));
+      ->check(command_line::Unless(&model::WhyNothingIsAt));
   app.add_option("--model-name", options.model_name,
                  "What clients call the model (default: the folder's name)")
       ->type_name("NAME");
