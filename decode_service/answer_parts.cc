@@ -34,7 +34,8 @@ v1::PartEvent* AddEvent(uint32_t part, v1::Delta& delta) {
 }  // namespace
 
 absl::StatusOr<AnswerParts::Options> AnswerParts::ReadOptions(
-    const v1::AnswerFormat& format, std::shared_ptr<const output::MarkerTables> tables, uint64_t id_seed) {
+    const fleet::v1::AnswerFormat& format, std::shared_ptr<const output::MarkerTables> tables,
+    uint64_t id_seed) {
   Options options;
   options.markers = tables == nullptr ? nullptr : tables->Find(format.name());
   if (options.markers == nullptr) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "common/base/ids.h"
 #include "common/output/marker_table.h"
@@ -33,7 +33,7 @@ class AnswerParts {
     std::optional<int64_t> thinking_budget;
   };
   // FAILED_PRECONDITION: this worker does not know the format. `id_seed`: see output::Parser.
-  static absl::StatusOr<Options> ReadOptions(const v1::AnswerFormat& format,
+  static absl::StatusOr<Options> ReadOptions(const fleet::v1::AnswerFormat& format,
                                              std::shared_ptr<const output::MarkerTables> tables,
                                              uint64_t id_seed);
 

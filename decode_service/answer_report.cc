@@ -28,8 +28,8 @@ void AnswerReport::Marked(std::span<const kv::PrefixLease> leases) {
 v1::Usage AnswerReport::PromptUsage() const {
   v1::Usage usage = usage_;
   const int64_t cached = int64_t{usage_.decode_cached_tokens()} + usage_.prefill_cached_tokens();
-  usage.set_written_1h_tokens(static_cast<uint32_t>(std::max<int64_t>(0, marked_1h_ - cached)));
-  usage.set_written_5m_tokens(
+  usage.set_written_hour_tokens(static_cast<uint32_t>(std::max<int64_t>(0, marked_1h_ - cached)));
+  usage.set_written_five_minutes_tokens(
       static_cast<uint32_t>(std::max<int64_t>(0, marked_5m_ - std::max(marked_1h_, cached))));
   return usage;
 }
@@ -51,7 +51,7 @@ void AnswerReport::PrefillStarted(absl::Time now) {
   if (prefill_started_ == absl::Time()) prefill_started_ = now;
 }
 
-void AnswerReport::LogitsArrived(absl::Time now, const v1::PrefillDone& done) {
+void AnswerReport::LogitsArrived(absl::Time now, const fleet::v1::PrefillDone& done) {
   if (first_token_sent()) return;
   prompt_ready_ = now;
   const double taken = absl::ToDoubleSeconds(now - prefill_started_);
@@ -97,8 +97,8 @@ absl::Duration AnswerReport::TokenSent(absl::Time now, const forecast::StepTotal
   return now - before;
 }
 
-v1::Opening AnswerReport::Opening() const {
-  v1::Opening opening;
+fleet::v1::Opening AnswerReport::Opening() const {
+  fleet::v1::Opening opening;
   ReportPhases(*opening.mutable_timing());
   *opening.mutable_usage() = PromptUsage();
   return opening;
@@ -119,20 +119,21 @@ v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int
   ReportPhases(timing);
   if (!first_token_sent()) return finished;
   const double ttft = absl::ToDoubleSeconds(first_token_ - arrival_);
-  timing.set_first_token(std::max(
-      0.0, ttft - timing.decode_queue() - timing.prefill_queue() - timing.prefill() - timing.transfer()));
-  timing.set_ttft(ttft);
+  timing.set_first_token_seconds(std::max(0.0, ttft - timing.decode_queue_seconds() -
+                                                   timing.prefill_queue_seconds() - timing.prefill_seconds() -
+                                                   timing.transfer_seconds()));
+  timing.set_ttft_seconds(ttft);
   if (steps > 0) {
-    timing.set_tpot(absl::ToDoubleSeconds(last_token_ - first_token_) / static_cast<double>(steps));
+    timing.set_tpot_seconds(absl::ToDoubleSeconds(last_token_ - first_token_) / static_cast<double>(steps));
   }
-  timing.set_e2e(absl::ToDoubleSeconds(last_token_ - arrival_));
+  timing.set_e2e_seconds(absl::ToDoubleSeconds(last_token_ - arrival_));
   return finished;
 }
 
-std::optional<v1::StepMeans> AnswerReport::steps() const {
+std::optional<fleet::v1::StepMeans> AnswerReport::steps() const {
   const auto means = last_totals_.MeansSince(first_totals_);
   if (!means.has_value()) return std::nullopt;
-  v1::StepMeans told;
+  fleet::v1::StepMeans told;
   told.set_seconds(means->seconds);
   told.set_answers(means->answers);
   told.set_context_tokens(means->context);
@@ -170,10 +171,10 @@ void AnswerReport::AddSpans(std::string_view failure, telemetry::RequestSpans& s
 }
 
 void AnswerReport::ReportPhases(v1::Timing& timing) const {
-  timing.set_decode_queue(absl::ToDoubleSeconds(reserved_ - arrival_));
-  timing.set_prefill_queue(prefill_queue_);
-  timing.set_prefill(prefill_);
-  timing.set_transfer(transfer_);
+  timing.set_decode_queue_seconds(absl::ToDoubleSeconds(reserved_ - arrival_));
+  timing.set_prefill_queue_seconds(prefill_queue_);
+  timing.set_prefill_seconds(prefill_);
+  timing.set_transfer_seconds(transfer_);
 }
 
 }  // namespace baton::decode_service

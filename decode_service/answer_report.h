@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
+#include "baton/fleet/v1/prefill.pb.h"
 #include "baton/v1/generation.pb.h"
-#include "baton/v1/prefill.pb.h"
 #include "common/forecast/step_totals.h"
 #include "common/kv/index/lease_table.h"
 #include "common/telemetry/tracer.h"
@@ -40,7 +40,7 @@ class AnswerReport {
   void PrefillStarted(absl::Time now);
 
   // A prefill worker's logits arrived. Counts only before the first token.
-  void LogitsArrived(absl::Time now, const v1::PrefillDone& done);
+  void LogitsArrived(absl::Time now, const fleet::v1::PrefillDone& done);
   // A hand-off ended, well or not, after so many blocks and bytes.
   void Shipped(std::string_view link, int64_t blocks, int64_t bytes);
   void HandedOff(const std::string& prefill_worker) { relay_.set_prefill_worker(prefill_worker); }
@@ -74,11 +74,11 @@ class AnswerReport {
   void AddSpans(std::string_view failure, telemetry::RequestSpans& spans) const;
 
   // With the first token. Its timing has the phases that lie before the logits of that token.
-  v1::Opening Opening() const;
+  fleet::v1::Opening Opening() const;
   // generated: tokens of the answer, resumed ones included; `steps`: tokens after the first one drawn here.
   v1::Finished Finished(uint32_t choice, const Outbox::End& end, int64_t generated, int64_t steps);
   // The means over those steps that lie behind the first token; nothing if there was none.
-  std::optional<v1::StepMeans> steps() const;
+  std::optional<fleet::v1::StepMeans> steps() const;
 
  private:
   void ReportPhases(v1::Timing& timing) const;

@@ -18,33 +18,33 @@ Handoff::Handoff(std::string worker, transfer::Ticket ticket, std::span<const Bl
       receiver_(std::move(ticket), blocks, store, link,
                 {.complete = [this] { return Complete(); }, .ended = callbacks_.ended}) {}
 
-void Handoff::Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request,
+void Handoff::Start(PrefillClient& client, const std::string& address, fleet::v1::PrefillRequest request,
                     absl::Time deadline, const telemetry::TraceContext& trace) {
   *request.mutable_ticket() = intake().ticket().ToProto();
-  receiver_.Start<v1::PrefillEvent>([this](const auto& event) { return OnEvent(event); },
-                                    [&](PrefillClient::Callbacks callbacks) {
-                                      return client.Call(address, std::move(request), deadline, trace,
-                                                         std::move(callbacks));
-                                    },
-                                    address);
+  receiver_.Start<fleet::v1::PrefillEvent>([this](const auto& event) { return OnEvent(event); },
+                                           [&](PrefillClient::Callbacks callbacks) {
+                                             return client.Call(address, std::move(request), deadline, trace,
+                                                                std::move(callbacks));
+                                           },
+                                           address);
 }
 
-absl::Status Handoff::OnEvent(const std::shared_ptr<const v1::PrefillEvent>& event) {
+absl::Status Handoff::OnEvent(const std::shared_ptr<const fleet::v1::PrefillEvent>& event) {
   switch (event->event_case()) {
-    case v1::PrefillEvent::kProgress:
+    case fleet::v1::PrefillEvent::kProgress:
       break;
-    case v1::PrefillEvent::kChunk:
+    case fleet::v1::PrefillEvent::kChunk:
       receiver_.Accept(event->chunk(), event);
       break;
-    case v1::PrefillEvent::kDone:
+    case fleet::v1::PrefillEvent::kDone:
       return TakeLogits(event->done());
-    case v1::PrefillEvent::EVENT_NOT_SET:
+    case fleet::v1::PrefillEvent::EVENT_NOT_SET:
       return absl::InternalError(fmt::format("prefill worker {} sent an empty event", worker_));
   }
   return absl::OkStatus();
 }
 
-absl::Status Handoff::TakeLogits(const v1::PrefillDone& done) {
+absl::Status Handoff::TakeLogits(const fleet::v1::PrefillDone& done) {
   if (logits_taken_) return absl::InternalError(fmt::format("prefill worker {} sent logits twice", worker_));
   if (done.logits().size() != vocabulary_ * sizeof(float)) {
     return absl::DataLossError(

@@ -19,7 +19,7 @@ class Handoff {
  public:
   struct Callbacks {
     // The logits came, checked, perhaps before the last blocks: the first token may be drawn.
-    std::function<void(std::span<const float> logits, const v1::PrefillDone& done)> logits;
+    std::function<void(std::span<const float> logits, const fleet::v1::PrefillDone& done)> logits;
     // Once, last, unless released before, and with no write in progress. OK: logits and all blocks are here.
     // After an error, the blocks up to intake().committed_blocks() are good: the next attempt begins there.
     std::function<void(absl::Status)> ended;
@@ -29,7 +29,7 @@ class Handoff {
           transfer::LinkReceiver& link, int64_t vocabulary, Callbacks callbacks);
 
   // `request` lacks only the ticket.
-  void Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request,
+  void Start(PrefillClient& client, const std::string& address, fleet::v1::PrefillRequest request,
              absl::Time deadline, const telemetry::TraceContext& trace = {});
 
   // Begins no further write, ends the call and all callbacks. May be called from a callback.
@@ -42,8 +42,8 @@ class Handoff {
   const transfer::Intake& intake() const { return receiver_.intake(); }
 
  private:
-  absl::Status OnEvent(const std::shared_ptr<const v1::PrefillEvent>& event);
-  absl::Status TakeLogits(const v1::PrefillDone& done);
+  absl::Status OnEvent(const std::shared_ptr<const fleet::v1::PrefillEvent>& event);
+  absl::Status TakeLogits(const fleet::v1::PrefillDone& done);
   absl::Status Complete() const;
 
   const std::string worker_;

@@ -44,7 +44,7 @@ LinkCheck::LinkCheck(LinkCheckOptions options, worker::WorkerRuntime& runtime, s
     : options_(std::move(options)),
       runtime_(runtime),
       passed_(std::move(passed)),
-      calls_(&v1::Prefill::StubInterface::async_interface::TestLink, runtime.peer_options(),
+      calls_(&fleet::v1::Prefill::StubInterface::async_interface::TestLink, runtime.peer_options(),
              [&runtime](engine::Loop::Task task) { runtime.loop().PostAlways(std::move(task)); }),
       thread_([this] { Work(); }) {}
 
@@ -166,7 +166,7 @@ absl::Status LinkCheck::Start(Run& run) {
   exchange.blocks = std::move(blocks);
   transfer::Ticket ticket{runtime_.incarnation(), TicketId(next_ticket_++), 0, {}};
   for (const BlockId block : exchange.blocks) ticket.generations.push_back(engine.pool().generation(block));
-  v1::TestLinkRequest request;
+  fleet::v1::TestLinkRequest request;
   *request.mutable_ticket() = ticket.ToProto();
   *request.mutable_fingerprint() = runtime_.hub().info().fingerprint();
   const auto complete = [&exchange] {
@@ -189,12 +189,12 @@ absl::Status LinkCheck::Start(Run& run) {
                                                   OnEnded(run, exchange, status);
                                                 });
                                           }});
-  exchange.receiver->Start<v1::KvChunk>(
-      [receiver = exchange.receiver.get()](const std::shared_ptr<const v1::KvChunk>& chunk) {
+  exchange.receiver->Start<fleet::v1::KvChunk>(
+      [receiver = exchange.receiver.get()](const std::shared_ptr<const fleet::v1::KvChunk>& chunk) {
         receiver->Accept(*chunk, chunk);
         return absl::OkStatus();
       },
-      [&](rpc::EventCallbacks<v1::KvChunk> callbacks) {
+      [&](rpc::EventCallbacks<fleet::v1::KvChunk> callbacks) {
         return calls_.Call(run.address, std::move(request),
                            absl::Now() + (run.deadline - runtime_.clock().Now()), std::move(callbacks));
       },

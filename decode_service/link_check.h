@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "baton/v1/prefill.grpc.pb.h"
+#include "baton/fleet/v1/prefill.grpc.pb.h"
 #include "common/rpc/peer_calls.h"
 #include "common/transfer/kv_receiver.h"
 #include "common/worker/worker_runtime.h"
@@ -73,9 +73,9 @@ class LinkCheck {
   const LinkCheckOptions options_;
   worker::WorkerRuntime& runtime_;
   const std::function<void()> passed_;
-  rpc::PeerCalls<v1::Prefill, v1::TestLinkRequest, v1::KvChunk> calls_;  // engine thread
-  uint64_t next_ticket_ = uint64_t{1} << 63;                             // apart from the scheduler's
-  std::vector<std::unique_ptr<Run>> runs_;  // engine thread; the last may be at work
+  rpc::PeerCalls<fleet::v1::Prefill, fleet::v1::TestLinkRequest, fleet::v1::KvChunk> calls_;  // engine thread
+  uint64_t next_ticket_ = uint64_t{1} << 63;  // apart from the scheduler's
+  std::vector<std::unique_ptr<Run>> runs_;    // engine thread; the last may be at work
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, std::string> said_ ABSL_GUARDED_BY(mutex_);  // why not, by address

@@ -11,7 +11,7 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 }  // namespace
 
 MeetingCalls::MeetingCalls(engine::Loop& loop, const rpc::PeerOptions& peers)
-    : calls_(&v1::Prefill::StubInterface::async_interface::Meet, peers,
+    : calls_(&fleet::v1::Prefill::StubInterface::async_interface::Meet, peers,
              [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
 
 void MeetingCalls::Ask(const std::string& address, const std::string& meeting,
@@ -19,11 +19,11 @@ void MeetingCalls::Ask(const std::string& address, const std::string& meeting,
   const uint64_t number = next_++;
   Running& running = running_[number];
   running.answer = std::move(answer);
-  v1::MeetRequest request;
+  fleet::v1::MeetRequest request;
   request.set_meeting(meeting);
   running.call = calls_.Call(address, std::move(request), absl::Now() + kPatience,
                              {.event =
-                                  [this, number](v1::MeetResponse response) {
+                                  [this, number](fleet::v1::MeetResponse response) {
                                     Running& own = running_.at(number);
                                     own.id = std::move(*response.mutable_id());
                                     own.call->Next();

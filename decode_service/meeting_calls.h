@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/prefill.grpc.pb.h"
+#include "baton/fleet/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/rpc/peer_calls.h"
 #include "common/transfer/link.h"
@@ -30,7 +30,7 @@ class MeetingCalls {
     absl::StatusOr<std::string> id = absl::InternalError("the worker gave no id");
   };
 
-  rpc::PeerCalls<v1::Prefill, v1::MeetRequest, v1::MeetResponse> calls_;
+  rpc::PeerCalls<fleet::v1::Prefill, fleet::v1::MeetRequest, fleet::v1::MeetResponse> calls_;
   uint64_t next_ = 0;
   std::map<uint64_t, Running> running_;
 };

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "baton/v1/prefill.grpc.pb.h"
+#include "baton/fleet/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/rpc/peer_calls.h"
 #include "common/rpc/security.h"
@@ -19,11 +19,11 @@ using PrefillCall = rpc::EventCall;
 
 class PrefillClient {
  public:
-  using Callbacks = rpc::EventCallbacks<v1::PrefillEvent>;
+  using Callbacks = rpc::EventCallbacks<fleet::v1::PrefillEvent>;
   virtual ~PrefillClient() = default;
   // Starts a call, which says that it belongs to `trace`. Callbacks come on the engine thread, after Call has
   // returned.
-  virtual std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
+  virtual std::unique_ptr<PrefillCall> Call(const std::string& address, fleet::v1::PrefillRequest request,
                                             absl::Time deadline, const telemetry::TraceContext& trace,
                                             Callbacks callbacks) = 0;
 };
@@ -33,16 +33,16 @@ class GrpcPrefillClient final : public PrefillClient {
  public:
   // Both outlive it.
   GrpcPrefillClient(engine::Loop& loop, const rpc::PeerOptions& peers)
-      : calls_(&v1::Prefill::StubInterface::async_interface::Prefill, peers,
+      : calls_(&fleet::v1::Prefill::StubInterface::async_interface::Prefill, peers,
                [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
-  std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
+  std::unique_ptr<PrefillCall> Call(const std::string& address, fleet::v1::PrefillRequest request,
                                     absl::Time deadline, const telemetry::TraceContext& trace,
                                     Callbacks callbacks) override {
     return calls_.Call(address, std::move(request), deadline, std::move(callbacks), trace);
   }
 
  private:
-  rpc::PeerCalls<v1::Prefill, v1::PrefillRequest, v1::PrefillEvent> calls_;
+  rpc::PeerCalls<fleet::v1::Prefill, fleet::v1::PrefillRequest, fleet::v1::PrefillEvent> calls_;
 };
 
 }  // namespace baton::decode_service

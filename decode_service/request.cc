@@ -33,7 +33,7 @@ sampling::Params ToParams(const v1::SamplingParams& proto) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
-    const v1::DecodeRequest& request, engine::Engine& engine,
+    const fleet::v1::DecodeRequest& request, engine::Engine& engine,
     const std::shared_ptr<const text::Tokenizer>& tokenizer,
     const std::shared_ptr<const output::MarkerTables>& markers) {
   const model::ModelConfig& config = engine.config();

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "common/engine/engine.h"
 #include "common/output/marker_table.h"
 #include "common/text/tokenizer.h"
@@ -16,7 +16,7 @@ namespace baton::decode_service {
 // INVALID_ARGUMENT names the field; FAILED_PRECONDITION names what differs between fingerprints. Takes no
 // blocks yet. `engine` outlives the sequence. Without `markers`, a request for typed parts is refused.
 absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
-    const v1::DecodeRequest& request, engine::Engine& engine,
+    const fleet::v1::DecodeRequest& request, engine::Engine& engine,
     const std::shared_ptr<const text::Tokenizer>& tokenizer,
     const std::shared_ptr<const output::MarkerTables>& markers = nullptr);
 

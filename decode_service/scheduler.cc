@@ -100,7 +100,7 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
     sequence.report.Reserved(arrival, 0);
     probe_.Admitted(0, 0);
     sequences_.emplace(id, std::move(owned));
-    v1::DecodeEvent event;
+    fleet::v1::DecodeEvent event;
     event.mutable_accepted();
     sequence.send(std::move(event));
     Finish(id, sequence, *sequence.pending_end);
@@ -122,8 +122,8 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   probe_.Admitted(sequence.size(), sequence.kv().cached_tokens());
   sequences_.emplace(id, std::move(owned));
   if (!StartFetch(id, sequence)) StartPrefill(id, sequence);
-  v1::DecodeEvent event;
-  v1::Accepted& accepted = *event.mutable_accepted();
+  fleet::v1::DecodeEvent event;
+  fleet::v1::Accepted& accepted = *event.mutable_accepted();
   accepted.set_cached_tokens(static_cast<uint32_t>(sequence.kv().cached_tokens()));
   accepted.set_reserved_blocks(static_cast<uint32_t>(sequence.kv().blocks().size()));
   accepted.set_local_prefill(sequence.phase != Phase::kHandoff);
@@ -143,13 +143,13 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
     sequence.phase = Phase::kPrefilling;
     return;
   }
-  const v1::PrefillTarget& target = sequence.targets[sequence.next_target];
+  const fleet::v1::PrefillTarget& target = sequence.targets[sequence.next_target];
   transfer::Ticket ticket{
       options_.incarnation, TicketId(next_ticket_++), sequence.kv().computed_tokens() / kBlockTokens, {}};
   for (int64_t block = ticket.first_block; block < BlocksFor(sequence.size()); ++block) {
     ticket.generations.push_back(engine_.pool().generation(sequence.kv().blocks()[block]));
   }
-  v1::PrefillRequest request;
+  fleet::v1::PrefillRequest request;
   request.set_request_id(sequence.request_id);
   *request.mutable_fingerprint() = sequence.fingerprint;
   request.mutable_fingerprint()->set_link(link_.pairing());
@@ -160,7 +160,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   request.set_prompt_crc32c(transfer::PromptChecksum(request));
   request.set_priority(sequence.priority);
   for (const kv::PrefixLease& lease : sequence.leases) {
-    v1::CacheLease& asked = *request.add_leases();
+    fleet::v1::CacheLease& asked = *request.add_leases();
     asked.set_tokens(static_cast<uint32_t>(lease.blocks * kBlockTokens));
     asked.set_ttl(lease.lease_class == kv::LeaseClass::k1h ? v1::CACHE_TTL_1H : v1::CACHE_TTL_5M);
   }
@@ -173,9 +173,10 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   sequence.lease.handoff = std::make_unique<Handoff>(
       target.worker(), std::move(ticket), sequence.kv().blocks(), engine_.store(), link_,
       engine_.config().vocabulary,
-      Handoff::Callbacks{.logits = [this, id](std::span<const float> logits,
-                                              const v1::PrefillDone& done) { OnLogits(id, logits, done); },
-                         .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
+      Handoff::Callbacks{
+          .logits = [this, id](std::span<const float> logits,
+                               const fleet::v1::PrefillDone& done) { OnLogits(id, logits, done); },
+          .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
   sequence.lease.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline,
                                 sequence.trace);
 }
@@ -190,7 +191,7 @@ void Scheduler::FailStranded() {
   }
 }
 
-void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done) {
+void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const fleet::v1::PrefillDone& done) {
   Sequence& sequence = *sequences_.at(id);
   sequence.handoff_explained = done.queue_seconds() + done.compute_seconds();
   sequence.report.LogitsArrived(clock_.Now(), done);
@@ -296,7 +297,7 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
   sequence.history.AddOutput(draw.token);
   sequence.tokens.push_back(draw.token);
   if (sequence.even_frames) Send(sequence);
-  v1::DecodeEvent& event = sequence.unsent;
+  fleet::v1::DecodeEvent& event = sequence.unsent;
   const auto end = sequence.outbox->Push(draw, logits_digest, *event.mutable_delta());
   const bool first = !sequence.report.first_token_sent();
   if (first && sequence.resumed_tokens == 0) *event.mutable_opening() = sequence.report.Opening();
@@ -319,7 +320,7 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
 
 void Scheduler::Send(Sequence& sequence) {
   if (!sequence.unsent.has_delta()) return;
-  v1::DecodeEvent event = std::exchange(sequence.unsent, {});
+  fleet::v1::DecodeEvent event = std::exchange(sequence.unsent, {});
   if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
     event.set_thinking_tokens(static_cast<uint32_t>(parts->thinking_tokens()));
   }
@@ -335,7 +336,7 @@ void Scheduler::FinishWarm(SequenceId id, Sequence& sequence) {
 void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end) {
   Send(sequence);
   RememberAnswer(sequence);
-  v1::DecodeEvent event;
+  fleet::v1::DecodeEvent event;
   sequence.report.Retained(sequence.kv().leased_tokens());
   *event.mutable_finished() =
       sequence.report.Finished(sequence.choice, end, sequence.size() - sequence.prompt_tokens,

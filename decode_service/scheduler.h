@@ -133,7 +133,7 @@ class Scheduler {
   bool StartFetch(SequenceId id, Sequence& sequence);
   bool StartLoad(SequenceId id, Sequence& sequence, fetch::DiskSource* tier, bool& asked);
   bool StartFetchFrom(SequenceId id, Sequence& sequence, fetch::Fetcher& fetcher,
-                      const v1::PeerPrefix& source);
+                      const fleet::v1::PeerPrefix& source);
   void OnFetchEnded(SequenceId id);
   // Seconds of computing that a prefix of so many tokens spares.
   double Saved(const Sequence& sequence, int64_t prefix) const;
@@ -148,7 +148,7 @@ class Scheduler {
   // land on prefill workers alone: without one to ask, the sequence is ended at the next step.
   void StartPrefill(SequenceId id, Sequence& sequence);
   void FailStranded();
-  void OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done);
+  void OnLogits(SequenceId id, std::span<const float> logits, const fleet::v1::PrefillDone& done);
   void OnHandoffEnded(SequenceId id, const absl::Status& status);
   // Draws the next token and emits it; if its mask is not there, the sequence keeps the logits (undrawn).
   void SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits);

@@ -32,7 +32,7 @@ bool Scheduler::StartLoad(SequenceId id, Sequence& sequence, fetch::DiskSource* 
 }
 
 bool Scheduler::StartFetchFrom(SequenceId id, Sequence& sequence, fetch::Fetcher& fetcher,
-                               const v1::PeerPrefix& source) {
+                               const fleet::v1::PeerPrefix& source) {
   const int64_t from = sequence.kv().computed_tokens() / kBlockTokens;
   const int64_t count = int64_t{source.blocks()} - from;
   if (count < 1) return false;

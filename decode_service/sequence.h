@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "common/engine/penalty_slots.h"
 #include "common/fetch/fetcher.h"
 #include "common/kv/index/prompt_chain.h"
@@ -27,7 +27,7 @@ namespace baton::decode_service {
 class ModelDrafter;
 
 // The base is the way back to the router, whose client may read slowly: see rpc::EventSink.
-struct Sequence : rpc::EventSink<v1::DecodeEvent> {
+struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   enum class Phase { kFetching, kHandoff, kPrefilling, kRunning, kPreempted };
 
   // What was asked. Constant after Submit.
@@ -36,9 +36,9 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   std::string salt;
   // How its blocks are hashed, with its reusable spans.
   kv::PromptChain chain{kv::BlockHash()};
-  v1::Fingerprint fingerprint;
-  std::vector<v1::PrefillTarget> targets;
-  v1::PeerPrefix peer;  // where its leading blocks can be fetched; 0 blocks: nowhere, or asked
+  fleet::v1::Fingerprint fingerprint;
+  std::vector<fleet::v1::PrefillTarget> targets;
+  fleet::v1::PeerPrefix peer;  // where its leading blocks can be fetched; 0 blocks: nowhere, or asked
   std::vector<kv::PrefixLease> leases;  // of the prompt
   int priority = 0;
   int64_t max_tokens = 0;      // 0: the prompt is computed, and no token is drawn
@@ -61,7 +61,7 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   std::vector<TokenId> tokens;  // prompt and answer
   sampling::History history;
   std::unique_ptr<Outbox> outbox;
-  v1::DecodeEvent unsent;  // tokens of the step that is being emitted
+  fleet::v1::DecodeEvent unsent;  // tokens of the step that is being emitted
   // Logits of the next token, of which the mask is not there yet: it is drawn when that is, and the sequence
   // has no rows until then. Empty: none.
   std::vector<float> undrawn;
@@ -72,7 +72,7 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   BlockLease lease;                                   // its kv is never null
   std::unique_ptr<engine::PenaltySlot> penalty_slot;  // null until the backend draws with penalties
   bool asked_disk = false, asked_shared = false;      // which of its blocks they have
-  v1::PeerPrefix source;                              // where the fetch in progress is from, and who runs it
+  fleet::v1::PeerPrefix source;                       // where the fetch in progress is from, and who runs it
   fetch::Fetcher* fetcher = nullptr;                  // null before the first
   int64_t handoff_tokens = 0;                         // length of `tokens` when the hand-off was asked for
   absl::Time handoff_started;

@@ -39,7 +39,7 @@ class DecodeRole final : public worker::Stepper {
                transfer::LinkSender::Answer answer) { meetings_.Ask(address, meeting, std::move(answer)); });
   }
 
-  v1::Role role() const override { return v1::ROLE_DECODE; }
+  fleet::v1::Role role() const override { return fleet::v1::ROLE_DECODE; }
   grpc::Service& service() override { return service_; }
   bool Step() override { return scheduler_.Step(); }
   worker::RoleReport Report() override {
@@ -53,9 +53,9 @@ class DecodeRole final : public worker::Stepper {
     report.load.set_answers_in_time(static_cast<uint32_t>(in_time));
     if (const auto rates = scheduler_.TakeRateNews(); rates.has_value()) {
       for (const forecast::TransferForecast::Rate& rate : *rates) {
-        v1::PeerRate& told = report.peer_rates.emplace_back();
+        fleet::v1::PeerRate& told = report.peer_rates.emplace_back();
         told.set_worker(rate.peer);
-        told.set_base(rate.base);
+        told.set_base_seconds(rate.base);
         told.set_bytes_per_second(rate.bytes_per_second);
       }
     }
@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
     options.worker.local_prefill_tokens = options.local_prefill_tokens;
   }
   BATON_ASSIGN_OR_RETURN(parts->runtime,
-                         worker::WorkerRuntime::Create(options.worker, v1::ROLE_DECODE, "decode"));
+                         worker::WorkerRuntime::Create(options.worker, fleet::v1::ROLE_DECODE, "decode"));
   std::shared_ptr<const text::Tokenizer> tokenizer;
   {
     const telemetry::LoadWatch watch(options.worker.engine.model_folder);

@@ -85,7 +85,7 @@ absl::Status DecodeService::Admit(SequenceId id, Parsed sequence) {
   return admitted;
 }
 
-void DecodeService::Trace(const grpc::CallbackServerContext& context, const v1::DecodeRequest& request,
+void DecodeService::Trace(const grpc::CallbackServerContext& context, const fleet::v1::DecodeRequest& request,
                           Sequence& sequence) const {
   sequence.trace = rpc::TraceOf(context);
   sequence.spans =
@@ -96,12 +96,12 @@ void DecodeService::Trace(const grpc::CallbackServerContext& context, const v1::
                                         {telemetry::names::kChoice, int64_t{request.choice()}}};
 }
 
-grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::CallbackServerContext* context,
-                                                                   const v1::DecodeRequest* request) {
+grpc::ServerWriteReactor<fleet::v1::DecodeEvent>* DecodeService::Generate(
+    grpc::CallbackServerContext* context, const fleet::v1::DecodeRequest* request) {
   const SequenceId id(next_id_++);
   return calls_.Serve<Parsed>(
       *context,
-      [&](rpc::EventSink<v1::DecodeEvent> sink) -> absl::StatusOr<Parsed> {
+      [&](rpc::EventSink<fleet::v1::DecodeEvent> sink) -> absl::StatusOr<Parsed> {
         if (!hub_.takes_work()) {
           return absl::UnavailableError(
               hub_.draining() ? "this decode worker is draining: use another"
@@ -117,12 +117,12 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
             deadline != std::chrono::system_clock::time_point::max()) {
           sequence.deadline = absl::FromChrono(deadline);
         }
-        static_cast<rpc::EventSink<v1::DecodeEvent>&>(sequence) = std::move(sink);
+        static_cast<rpc::EventSink<fleet::v1::DecodeEvent>&>(sequence) = std::move(sink);
         Trace(*context, *request, sequence);
         // The router's booking lives as long as the sequence does.
         sequence.send = [send = std::move(sequence.send),
                          booked = hub_.Book(request->router_id(), request->token_ids_size())](
-                            v1::DecodeEvent event) { send(std::move(event)); };
+                            fleet::v1::DecodeEvent event) { send(std::move(event)); };
         return parsed;
       },
       [this, id](Parsed sequence) { return Submit(id, std::move(sequence)); },

@@ -1,7 +1,7 @@
-// DecodeService: baton.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's loop and
-// returns; everything else happens there, but for grammars: they are compiled on threads of their own before
-// their requests are admitted (GrammarCompiler), and masks are computed on others (GrammarThreads). gRPC
-// callback threads.
+// DecodeService: baton.fleet.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's
+// loop and returns; everything else happens there, but for grammars: they are compiled on threads of their
+// own before their requests are admitted (GrammarCompiler), and masks are computed on others
+// (GrammarThreads). gRPC callback threads.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "baton/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/model/config/config.h"
 #include "common/rpc/security.h"
@@ -23,15 +23,15 @@
 
 namespace baton::decode_service {
 
-class DecodeService final : public v1::Decode::CallbackService {
+class DecodeService final : public fleet::v1::Decode::CallbackService {
  public:
   // All outlive it.
   DecodeService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler, worker::WatchHub& hub,
                 std::shared_ptr<const text::Tokenizer> tokenizer, Probe& probe, const rpc::PeerCheck& peers,
                 const Clock& clock, const telemetry::Tracer& tracer);
 
-  grpc::ServerWriteReactor<v1::DecodeEvent>* Generate(grpc::CallbackServerContext* context,
-                                                      const v1::DecodeRequest* request) override;
+  grpc::ServerWriteReactor<fleet::v1::DecodeEvent>* Generate(
+      grpc::CallbackServerContext* context, const fleet::v1::DecodeRequest* request) override;
 
  private:
   using Parsed = std::unique_ptr<Sequence>;
@@ -39,7 +39,7 @@ class DecodeService final : public v1::Decode::CallbackService {
   absl::Status Submit(SequenceId id, Parsed sequence);
   absl::Status Admit(SequenceId id, Parsed sequence);
   // What the caller says of its trace, and the request's spans if it is recorded.
-  void Trace(const grpc::CallbackServerContext& context, const v1::DecodeRequest& request,
+  void Trace(const grpc::CallbackServerContext& context, const fleet::v1::DecodeRequest& request,
              Sequence& sequence) const;
 
   engine::Engine& engine_;
@@ -51,7 +51,7 @@ class DecodeService final : public v1::Decode::CallbackService {
   Probe& probe_;
   const Clock& clock_;
   const telemetry::Tracer& tracer_;
-  const rpc::ServedCalls<v1::DecodeEvent, engine::Loop> calls_;
+  const rpc::ServedCalls<fleet::v1::DecodeEvent, engine::Loop> calls_;
   std::atomic<uint64_t> next_id_ = 1;
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;
   absl::flat_hash_set<SequenceId> compiling_;  // engine thread

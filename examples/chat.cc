@@ -27,8 +27,10 @@ void Say(v1::Conversation* talk, const std::string& role, const std::string& con
 
 v1::AnswerChoice Ask(v1::Inference::Stub& stub, const v1::ChatRequest& request) {
   grpc::ClientContext context;
-  v1::ChatAnswer answer;
-  Check(stub.Complete(&context, request, &answer));
+  v1::ChatUnaryRequest unary;
+  *unary.mutable_chat() = request;
+  v1::ChatUnaryResponse answer;
+  Check(stub.ChatUnary(&context, unary, &answer));
   return answer.choices(0);
 }
 
@@ -37,7 +39,7 @@ void Stream(v1::Inference::Stub& stub) {
   Say(request.mutable_conversation(), "user", "Hello! My name is Ada.");
   grpc::ClientContext context;
   const auto stream = stub.Chat(&context, request);
-  for (v1::GenerateResponse event; stream->Read(&event);) std::cout << event.delta().text() << std::flush;
+  for (v1::ChatResponse event; stream->Read(&event);) std::cout << event.delta().text() << std::flush;
   std::cout << "\n";
   Check(stream->Finish());
 }
@@ -89,7 +91,7 @@ void Document(v1::Inference::Stub& stub) {
             "required": ["floor"], "additionalProperties": false})");
     const v1::AnswerChoice choice = Ask(stub, request);
     const v1::Usage& usage = choice.finished().usage();
-    std::cout << choice.text() << " " << usage.written_1h_tokens() << " tokens written, "
+    std::cout << choice.text() << " " << usage.written_hour_tokens() << " tokens written, "
               << usage.cached_tokens() << " found\n";
   }
 }

@@ -1,5 +1,5 @@
 // The smallest useful client in Go, over gRPC: an answer that streams, a loop of tools, an answer that obeys a schema, and a document
-// that stays cached. README.md, "Use it", has the lines that make the package baton/v1.
+// that stays cached. README.md, "Use it", has the lines that make the package baton.example/go/baton/v1.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"os"
 	"strings"
 
-	pb "baton/v1"
+	pb "baton.example/go/baton/v1"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -44,7 +44,7 @@ func stream(ctx context.Context, client pb.InferenceClient) error {
 }
 
 func ask(ctx context.Context, client pb.InferenceClient, request *pb.ChatRequest) (*pb.AnswerChoice, error) {
-	answer, err := client.Complete(ctx, request)
+	answer, err := client.ChatUnary(ctx, &pb.ChatUnaryRequest{Chat: request})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func document(ctx context.Context, client pb.InferenceClient) error {
 			return err
 		}
 		usage := choice.Finished.Usage
-		fmt.Printf("floor %d: %d tokens written, %d found\n", place.Floor, usage.Written_1HTokens, usage.CachedTokens)
+		fmt.Printf("floor %d: %d tokens written, %d found\n", place.Floor, usage.WrittenHourTokens, usage.CachedTokens)
 	}
 	return nil
 }

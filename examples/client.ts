@@ -8,7 +8,7 @@ import { ChatRequestSchema, Inference } from "./baton/v1/inference_pb.js";
 
 const client = createClient(Inference, createGrpcTransport({ baseUrl: `http://${process.argv[2] ?? "127.0.0.1:8470"}` }));
 type Ask = MessageInitShape<typeof ChatRequestSchema>;
-const ask = async (request: Ask) => (await client.complete(request)).choices[0]!;
+const ask = async (request: Ask) => (await client.chatUnary({ chat: request })).choices[0]!;
 
 // An answer that streams.
 for await (const { event } of client.chat({ conversation: { messages: [{ role: "user", content: "Hello! My name is Ada." }] } })) {
@@ -49,5 +49,5 @@ for (const room of [25, 31]) {
     },
     constraint: { kind: { case: "jsonSchema", value: JSON.stringify(floor) } },
   });
-  console.log(`floor ${JSON.parse(text).floor}: ${finished?.usage?.written1hTokens} tokens written, ${finished?.usage?.cachedTokens} found`);
+  console.log(`floor ${JSON.parse(text).floor}: ${finished?.usage?.writtenHourTokens} tokens written, ${finished?.usage?.cachedTokens} found`);
 }

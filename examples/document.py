@@ -12,6 +12,6 @@ for question in ("On which floor is room 25?", "On which floor is room 31?"):
     request = pb.ChatRequest(constraint=generation.Constraint(json_schema=json.dumps(SCHEMA)))
     request.conversation.messages.add(role="system", content=DOCUMENT, cache=pb.CacheMark(ttl=generation.CACHE_TTL_1H))
     request.conversation.messages.add(role="user", content=question)
-    choice = stub.Complete(request).choices[0]
+    choice = stub.ChatUnary(pb.ChatUnaryRequest(chat=request)).choices[0]
     usage = choice.finished.usage
-    print(f"floor {json.loads(choice.text)['floor']}: {usage.written_1h_tokens} tokens written, {usage.cached_tokens} found")
+    print(f"floor {json.loads(choice.text)['floor']}: {usage.written_hour_tokens} tokens written, {usage.cached_tokens} found")

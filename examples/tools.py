@@ -12,7 +12,8 @@ talk = pb.Conversation(
     messages=[pb.Message(role="user", content="What is the weather in Oslo?")],
     tools=[pb.Tool(name="get_weather", description="Get the weather of a city.", parameters_json=json.dumps(SCHEMA))])
 while True:
-    choice = stub.Complete(pb.ChatRequest(conversation=talk, sampling=generation.SamplingParams(temperature=0))).choices[0]
+    request = pb.ChatRequest(conversation=talk, sampling=generation.SamplingParams(temperature=0))
+    choice = stub.ChatUnary(pb.ChatUnaryRequest(chat=request)).choices[0]
     calls = [part.tool_call for part in choice.parts if part.HasField("tool_call") and part.complete]
     thinking = "".join(part.thinking for part in choice.parts)
     talk.messages.add(role="assistant", content=choice.text, reasoning_content=thinking, tool_calls=calls)

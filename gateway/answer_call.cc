@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/answer_event.h"
 #include "common/rpc/client_stream.h"
 #include "gateway/mapping/answer.h"
 #include "gateway/mapping/sse.h"
@@ -93,7 +94,9 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   }
 
  private:
-  using Stream = rpc::ClientStream<Request, v1::GenerateResponse>;
+  using Response =
+      std::conditional_t<std::is_same_v<Request, v1::ChatRequest>, v1::ChatResponse, v1::GenerateResponse>;
+  using Stream = rpc::ClientStream<Request, Response>;
 
   struct Call {
     std::shared_ptr<Stream> stream;  // null: not started
@@ -115,7 +118,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     auto context = std::make_unique<grpc::ClientContext>();
     PassOn(exchange_->request(), context.get());
     typename Stream::Callbacks callbacks{
-        .event = [self, which](v1::GenerateResponse event) { self->Keep(which, std::move(event)); },
+        .event = [self, which](Response event) { self->Keep(which, rpc::AnswerEvent(std::move(event))); },
         .done =
             [self, which](const absl::Status& status) {
               self->exchange_->Post([self, which, status] { self->OnDone(which, status); });

@@ -207,35 +207,37 @@ void Routes::Models(const Handle& exchange) {
       });
 }
 
-void Routes::AskTokens(const Handle& exchange, absl::StatusOr<v1::TokenizeRequest> request,
-                       const AnswerFormat& errors, std::function<Json(const v1::TokenizeResponse&)> show) {
+void Routes::CountTokens(const Handle& exchange) {
+  const AnswerFormat errors = AnthropicErrors(exchange->id());
+  const auto body = Body(exchange, errors);
+  if (!body.has_value()) return;
+  auto request = ReadAnthropicCount(*body, options_.rules);
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), errors));
+  Ask<v1::CountTokensRequest, v1::CountTokensResponse>(
+      exchange, *std::move(request), errors,
+      [this](auto* context, auto* asked, auto* count, auto done) {
+        stub_.async()->CountTokens(context, asked, count, std::move(done));
+      },
+      [](const v1::CountTokensResponse& count) {
+        return http::Response{.body = Shown(Json::object({{"input_tokens", count.prompt_tokens()}}))};
+      });
+}
+
+void Routes::Tokenize(const Handle& exchange) {
+  const AnswerFormat errors = OpenAiErrors(exchange->id());
+  const auto body = Body(exchange, errors);
+  if (!body.has_value()) return;
+  auto request = ReadTokenize(*body);
   if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), errors));
   Ask<v1::TokenizeRequest, v1::TokenizeResponse>(
       exchange, *std::move(request), errors,
       [this](auto* context, auto* asked, auto* tokens, auto done) {
         stub_.async()->Tokenize(context, asked, tokens, std::move(done));
       },
-      [show = std::move(show)](const v1::TokenizeResponse& tokens) {
-        return http::Response{.body = Shown(show(tokens))};
-      });
-}
-
-void Routes::CountTokens(const Handle& exchange) {
-  const auto body = Body(exchange, AnthropicErrors(exchange->id()));
-  if (!body.has_value()) return;
-  AskTokens(exchange, ReadAnthropicCount(*body, options_.rules), AnthropicErrors(exchange->id()),
-            [](const v1::TokenizeResponse& tokens) {
-              return Json::object({{"input_tokens", tokens.token_ids_size()}});
-            });
-}
-
-void Routes::Tokenize(const Handle& exchange) {
-  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
-  if (!body.has_value()) return;
-  AskTokens(
-      exchange, ReadTokenize(*body), OpenAiErrors(exchange->id()), [](const v1::TokenizeResponse& tokens) {
-        return Json{{"count", tokens.token_ids_size()},
-                    {"tokens", std::vector<int32_t>(tokens.token_ids().begin(), tokens.token_ids().end())}};
+      [](const v1::TokenizeResponse& tokens) {
+        const auto& ids = tokens.token_ids();
+        return http::Response{.body = Shown(Json{{"count", ids.size()},
+                                                 {"tokens", std::vector<int32_t>(ids.begin(), ids.end())}})};
       });
 }
 

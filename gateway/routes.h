@@ -68,8 +68,6 @@ class Routes {
   // A call that has one answer. `call` starts it, `show` shows the answer.
   template <typename Request, typename Answer, typename Call, typename Show>
   void Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show);
-  void AskTokens(const Handle& exchange, absl::StatusOr<v1::TokenizeRequest> request,
-                 const AnswerFormat& errors, std::function<Json(const v1::TokenizeResponse&)> show);
 
   const RouteOptions options_;
   Probe& probe_;

@@ -21,7 +21,7 @@ inline constexpr int64_t kMaxTestBytes = int64_t{64} << 20;
 
 class LinkTests {
  public:
-  using Sink = rpc::EventSink<v1::KvChunk>;
+  using Sink = rpc::EventSink<fleet::v1::KvChunk>;
   static constexpr size_t kMost = 64;  // at once
 
   // All outlive it.

@@ -12,7 +12,8 @@
 
 namespace baton::prefill_service {
 
-absl::Status CheckPair(const v1::Fingerprint& theirs, const engine::Engine& engine, std::string_view link) {
+absl::Status CheckPair(const fleet::v1::Fingerprint& theirs, const engine::Engine& engine,
+                       std::string_view link) {
   if (const auto difference = model::FirstDifference(engine.fingerprint(), transfer::FromProto(theirs));
       difference.has_value()) {
     return absl::FailedPreconditionError(
@@ -26,7 +27,7 @@ absl::Status CheckPair(const v1::Fingerprint& theirs, const engine::Engine& engi
                   link, other));
 }
 
-absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine::Engine& engine,
+absl::StatusOr<Job> ParseRequest(const fleet::v1::PrefillRequest& request, const engine::Engine& engine,
                                  std::string_view link) {
   const model::ModelConfig& config = engine.config();
   BATON_RETURN_IF_ERROR(CheckPair(request.fingerprint(), engine, link));

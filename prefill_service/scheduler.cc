@@ -15,9 +15,9 @@ namespace baton::prefill_service {
 namespace {
 
 // Sends chunks as events of the job's stream, whether the job is still there or not.
-std::function<void(v1::KvChunk)> SendChunks(const Job& job) {
-  return [send = job.send](v1::KvChunk chunk) {
-    v1::PrefillEvent event;
+std::function<void(fleet::v1::KvChunk)> SendChunks(const Job& job) {
+  return [send = job.send](fleet::v1::KvChunk chunk) {
+    fleet::v1::PrefillEvent event;
     *event.mutable_chunk() = std::move(chunk);
     send(std::move(event));
   };
@@ -62,8 +62,8 @@ absl::Status Scheduler::Submit(JobId id, Job job) {
     prompt.reused = std::make_unique<engine::ReusedSpans>(engine_, prompt.rule, prompt.job.tokens);
   }
   prompt.arrival = clock_.Now();
-  v1::PrefillEvent event;
-  event.mutable_progress()->set_state(v1::PrefillProgress::STATE_QUEUED);
+  fleet::v1::PrefillEvent event;
+  event.mutable_progress()->set_state(fleet::v1::PrefillProgress::STATE_QUEUED);
   event.mutable_progress()->set_queue_position(static_cast<uint32_t>(queued_.size()));
   prompt.job.send(std::move(event));
   prompt.chain = prompt.rule.Hashes(prompt.job.tokens);
@@ -202,8 +202,8 @@ void Scheduler::Admit() {
       prompt.found_tokens = prompt.reused->FoundTokens(
           std::max(prompt.kv->cached_tokens(), prompt.job.ticket.first_block * kBlockTokens));
     }
-    v1::PrefillEvent event;
-    event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
+    fleet::v1::PrefillEvent event;
+    event.mutable_progress()->set_state(fleet::v1::PrefillProgress::STATE_COMPUTING);
     event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->cached_tokens()));
     prompt.job.send(std::move(event));
     probe_.Began(now - prompt.arrival, prompt.size(), prompt.cached_tokens());
@@ -221,8 +221,8 @@ void Scheduler::Admit() {
 void Scheduler::ReportQueue() {
   uint32_t position = 0;
   for (auto id = order_.First(); id.has_value(); id = order_.After(*id)) {
-    v1::PrefillEvent event;
-    event.mutable_progress()->set_state(v1::PrefillProgress::STATE_QUEUED);
+    fleet::v1::PrefillEvent event;
+    event.mutable_progress()->set_state(fleet::v1::PrefillProgress::STATE_QUEUED);
     event.mutable_progress()->set_queue_position(position++);
     waiting_.at(*id)->job.send(std::move(event));
   }
@@ -325,8 +325,8 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
     } else if (result.logit_rows(sequence) > 0) {
       SendLogits(prompt, result.logits(sequence));
     } else if (plan[i].end.has_value() || plan[i].span.has_value()) {
-      v1::PrefillEvent event;
-      event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
+      fleet::v1::PrefillEvent event;
+      event.mutable_progress()->set_state(fleet::v1::PrefillProgress::STATE_COMPUTING);
       event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->computed_tokens()));
       prompt.job.send(std::move(event));
     }
@@ -337,8 +337,8 @@ void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
   const int64_t cached = prompt.cached_tokens();
   // With spans that land, time does not follow from these two.
   if (prompt.reused == nullptr) forecast_.Observe(prompt.size() - cached, cached, prompt.compute_seconds);
-  v1::PrefillEvent event;
-  v1::PrefillDone& done = *event.mutable_done();
+  fleet::v1::PrefillEvent event;
+  fleet::v1::PrefillDone& done = *event.mutable_done();
   done.set_logits(logits.data(), logits.size_bytes());
   done.set_logits_crc32c(Crc32c(done.logits()));
   done.set_cached_tokens(static_cast<uint32_t>(cached));

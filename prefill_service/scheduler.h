@@ -23,7 +23,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "baton/v1/prefill.pb.h"
+#include "baton/fleet/v1/prefill.pb.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/reused_spans.h"
@@ -71,7 +71,7 @@ struct SchedulerOptions {
 };
 
 // One prompt to prefill. The base is the way back to the decode worker.
-struct Job : rpc::EventSink<v1::PrefillEvent> {
+struct Job : rpc::EventSink<fleet::v1::PrefillEvent> {
   std::string request_id;
   std::vector<TokenId> tokens;
   kv::BlockHash root;
@@ -83,7 +83,7 @@ struct Job : rpc::EventSink<v1::PrefillEvent> {
   // Its spans whose KV is taken from their canonical sequences.
   std::vector<kv::ReusableSpan> reusable;
   // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
-  v1::PeerPrefix peer;
+  fleet::v1::PeerPrefix peer;
   // What calls carry that it causes, and its spans: null if it is not recorded.
   telemetry::TraceContext trace;
   std::shared_ptr<telemetry::RequestSpans> spans;
@@ -127,7 +127,7 @@ class Scheduler {
     bool asked_disk = false, asked_shared = false;  // which of its blocks they have
     // Its fetch, if it has one: where it is from, and who runs it; and what came of all.
     std::unique_ptr<fetch::PrefixPrefetch> prefetch;
-    v1::PeerPrefix source;
+    fleet::v1::PeerPrefix source;
     fetch::Fetcher* fetcher = nullptr;  // null before the first
     // Of a fetch for a reusable span: which, and what it spares. And how many of spans times tiers were
     // asked.
@@ -180,7 +180,7 @@ class Scheduler {
   // asked once: the disk, a peer, the shared tier.
   void BeginFetch(Prompt& prompt);
   bool BeginLoad(Prompt& prompt, fetch::DiskSource* tier, bool& asked);
-  bool BeginFetchFrom(Prompt& prompt, fetch::Fetcher& fetcher, const v1::PeerPrefix& source);
+  bool BeginFetchFrom(Prompt& prompt, fetch::Fetcher& fetcher, const fleet::v1::PeerPrefix& source);
   // Seconds that a waiting prompt will wait for others.
   double WaitOf(const Prompt& prompt) const;
   void OnPrefetchEnded(JobId id);

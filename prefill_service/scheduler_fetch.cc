@@ -28,7 +28,7 @@ bool Scheduler::BeginLoad(Prompt& prompt, fetch::DiskSource* tier, bool& asked) 
          BeginFetchFrom(prompt, tier->fetcher(), tier->Find(chain, prompt.matched_blocks));
 }
 
-bool Scheduler::BeginFetchFrom(Prompt& prompt, fetch::Fetcher& fetcher, const v1::PeerPrefix& source) {
+bool Scheduler::BeginFetchFrom(Prompt& prompt, fetch::Fetcher& fetcher, const fleet::v1::PeerPrefix& source) {
   const int64_t target = source.blocks();
   if (target <= prompt.matched_blocks) return false;
   // Room for all of the prompt, or it would be fetched in vain.

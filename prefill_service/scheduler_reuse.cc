@@ -38,7 +38,7 @@ bool Scheduler::BeginSpanFetchFrom(Prompt& prompt, size_t span, fetch::DiskSourc
   const std::span<const kv::BlockHash> hashes = reused.hashes(span);
   const int64_t here = engine_.pool().MatchPrefix(hashes);
   if (here == std::ssize(hashes)) return false;
-  const v1::PeerPrefix source = tier.Find(hashes, here);
+  const fleet::v1::PeerPrefix source = tier.Find(hashes, here);
   const int64_t target = source.blocks();
   if (target <= here) return false;
   // Room for all of the prompt, or it would be fetched in vain.

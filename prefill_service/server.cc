@@ -23,7 +23,7 @@ class PrefillRole final : public worker::Stepper {
         service_(runtime.engine(), runtime.link().sender(), runtime.loop(), scheduler_, link_tests_,
                  runtime.hub(), probe_, runtime.peers(), runtime.clock(), runtime.tracer()) {}
 
-  v1::Role role() const override { return v1::ROLE_PREFILL; }
+  fleet::v1::Role role() const override { return fleet::v1::ROLE_PREFILL; }
   grpc::Service& service() override { return service_; }
   bool Step() override {
     const bool busy = scheduler_.Step();
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOption
   options.worker.link.step_tokens = options.scheduler.token_budget;
   options.worker.chunk_tokens = std::min(options.scheduler.chunk_tokens, options.scheduler.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->runtime,
-                         worker::WorkerRuntime::Create(options.worker, v1::ROLE_PREFILL, "prefill"));
+                         worker::WorkerRuntime::Create(options.worker, fleet::v1::ROLE_PREFILL, "prefill"));
   options.scheduler.chunk_reuse = !options.worker.chunk_reuse.empty();
   options.scheduler.step_cost = parts->runtime->step_cost();
   options.scheduler.max_chunk_bytes = rpc::kMaxChunkBytes;

@@ -32,8 +32,8 @@ PrefillService::PrefillService(engine::Engine& engine, transfer::LinkSender& lin
       tests_(peers, loop, kMaxOutboxBytes),
       meetings_(peers, loop, kMaxOutboxBytes) {}
 
-void PrefillService::Trace(const grpc::CallbackServerContext& context, const v1::PrefillRequest& request,
-                           Job& job) const {
+void PrefillService::Trace(const grpc::CallbackServerContext& context,
+                           const fleet::v1::PrefillRequest& request, Job& job) const {
   job.trace = rpc::TraceOf(context);
   job.spans = tracer_.Begin(job.trace, clock_, "prefill", telemetry::Span::Kind::kServer, clock_.Now());
   if (job.spans == nullptr) return;
@@ -42,12 +42,12 @@ void PrefillService::Trace(const grpc::CallbackServerContext& context, const v1:
                                    {telemetry::names::kWorker, hub_.info().worker_id()}};
 }
 
-grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::CallbackServerContext* context,
-                                                                    const v1::PrefillRequest* request) {
+grpc::ServerWriteReactor<fleet::v1::PrefillEvent>* PrefillService::Prefill(
+    grpc::CallbackServerContext* context, const fleet::v1::PrefillRequest* request) {
   const JobId id = next_id_++;
   return calls_.Serve<Job>(
       *context,
-      [&](rpc::EventSink<v1::PrefillEvent> sink) -> absl::StatusOr<Job> {
+      [&](rpc::EventSink<fleet::v1::PrefillEvent> sink) -> absl::StatusOr<Job> {
         if (hub_.draining()) {
           return absl::UnavailableError("this prefill worker is draining: use another");
         }
@@ -55,7 +55,7 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
         if (!job.ok()) {
           probe_.Refused();
         } else {
-          static_cast<rpc::EventSink<v1::PrefillEvent>&>(*job) = std::move(sink);
+          static_cast<rpc::EventSink<fleet::v1::PrefillEvent>&>(*job) = std::move(sink);
           Trace(*context, *request, *job);
         }
         return job;
@@ -76,8 +76,8 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
       });
 }
 
-grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackServerContext* context,
-                                                                const v1::TestLinkRequest* request) {
+grpc::ServerWriteReactor<fleet::v1::KvChunk>* PrefillService::TestLink(
+    grpc::CallbackServerContext* context, const fleet::v1::TestLinkRequest* request) {
   using Sink = LinkTests::Sink;
   const uint64_t id = next_id_++;
   return tests_.Serve<Sink>(
@@ -97,15 +97,15 @@ grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackSe
       [] { return absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"); });
 }
 
-grpc::ServerWriteReactor<v1::MeetResponse>* PrefillService::Meet(grpc::CallbackServerContext* context,
-                                                                 const v1::MeetRequest* request) {
-  using Sink = rpc::EventSink<v1::MeetResponse>;
+grpc::ServerWriteReactor<fleet::v1::MeetResponse>* PrefillService::Meet(
+    grpc::CallbackServerContext* context, const fleet::v1::MeetRequest* request) {
+  using Sink = rpc::EventSink<fleet::v1::MeetResponse>;
   return meetings_.Serve<Sink>(
       *context, [](Sink sink) -> absl::StatusOr<Sink> { return sink; },
       [this, meeting = request->meeting()](const Sink& sink) {
         link_.Meet(meeting, [sink](absl::StatusOr<std::string> id) {
           if (id.ok()) {
-            v1::MeetResponse response;
+            fleet::v1::MeetResponse response;
             response.set_id(*std::move(id));
             sink.send(std::move(response));
           }

@@ -1,11 +1,11 @@
-// PrefillService: baton.v1.Prefill over gRPC. A reaction checks the request, posts it to the engine's loop
-// and returns. gRPC callback threads.
+// PrefillService: baton.fleet.v1.Prefill over gRPC. A reaction checks the request, posts it to the engine's
+// loop and returns. gRPC callback threads.
 #pragma once
 
 #include <atomic>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/prefill.grpc.pb.h"
+#include "baton/fleet/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/rpc/security.h"
 #include "common/rpc/served_calls.h"
@@ -15,23 +15,24 @@
 
 namespace baton::prefill_service {
 
-class PrefillService final : public v1::Prefill::CallbackService {
+class PrefillService final : public fleet::v1::Prefill::CallbackService {
  public:
   // All outlive it.
   PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop, Scheduler& scheduler,
                  LinkTests& link_tests, worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers,
                  const Clock& clock, const telemetry::Tracer& tracer);
 
-  grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(grpc::CallbackServerContext* context,
-                                                      const v1::PrefillRequest* request) override;
-  grpc::ServerWriteReactor<v1::KvChunk>* TestLink(grpc::CallbackServerContext* context,
-                                                  const v1::TestLinkRequest* request) override;
-  grpc::ServerWriteReactor<v1::MeetResponse>* Meet(grpc::CallbackServerContext* context,
-                                                   const v1::MeetRequest* request) override;
+  grpc::ServerWriteReactor<fleet::v1::PrefillEvent>* Prefill(
+      grpc::CallbackServerContext* context, const fleet::v1::PrefillRequest* request) override;
+  grpc::ServerWriteReactor<fleet::v1::KvChunk>* TestLink(grpc::CallbackServerContext* context,
+                                                         const fleet::v1::TestLinkRequest* request) override;
+  grpc::ServerWriteReactor<fleet::v1::MeetResponse>* Meet(grpc::CallbackServerContext* context,
+                                                          const fleet::v1::MeetRequest* request) override;
 
  private:
   // What the caller says of its trace, and the prompt's spans if it is recorded.
-  void Trace(const grpc::CallbackServerContext& context, const v1::PrefillRequest& request, Job& job) const;
+  void Trace(const grpc::CallbackServerContext& context, const fleet::v1::PrefillRequest& request,
+             Job& job) const;
 
   engine::Engine& engine_;
   transfer::LinkSender& link_;
@@ -41,9 +42,9 @@ class PrefillService final : public v1::Prefill::CallbackService {
   Probe& probe_;
   const Clock& clock_;
   const telemetry::Tracer& tracer_;
-  const rpc::ServedCalls<v1::PrefillEvent, engine::Loop> calls_;
-  const rpc::ServedCalls<v1::KvChunk, engine::Loop> tests_;
-  const rpc::ServedCalls<v1::MeetResponse, engine::Loop> meetings_;
+  const rpc::ServedCalls<fleet::v1::PrefillEvent, engine::Loop> calls_;
+  const rpc::ServedCalls<fleet::v1::KvChunk, engine::Loop> tests_;
+  const rpc::ServedCalls<fleet::v1::MeetResponse, engine::Loop> meetings_;
   std::atomic<JobId> next_id_ = 1;
 };
 

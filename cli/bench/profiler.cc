@@ -110,15 +110,15 @@ void Profiler::Add(const RequestRecord& record) {
   }
   sample.cached_tokens = std::min(record.prompt_tokens - 1, cached);
   sample.uncached_tokens = record.prompt_tokens - sample.cached_tokens;
-  sample.prefill_seconds = timing.prefill();
-  sample.transfer_seconds = timing.transfer();
+  sample.prefill_seconds = timing.prefill_seconds();
+  sample.transfer_seconds = timing.transfer_seconds();
   sample.shipped_bytes = static_cast<double>(finished.relay().shipped_bytes());
   sample.pair = {finished.relay().prefill_worker(), finished.relay().decode_worker()};
   sample.shipped_tokens = local ? 0 : static_cast<double>(record.prompt_tokens - decode_cached);
-  sample.predicted_ttft = finished.placement().predicted_ttft();
-  sample.ttft = timing.ttft() - timing.admit();
-  sample.overhead = absl::ToDoubleSeconds(outcome.first_token - outcome.sent) - timing.prefill_queue() -
-                    timing.prefill() - timing.transfer();
+  sample.predicted_ttft = finished.placement().predicted_ttft_seconds();
+  sample.ttft = timing.ttft_seconds() - timing.admit_seconds();
+  sample.overhead = absl::ToDoubleSeconds(outcome.first_token - outcome.sent) -
+                    timing.prefill_queue_seconds() - timing.prefill_seconds() - timing.transfer_seconds();
   samples_.push_back(sample);
 }
 

@@ -72,9 +72,10 @@ void Recorder::Add(const RequestRecord& record) {
 
   const v1::Finished& finished = *outcome.finished;
   const v1::Timing& timing = finished.timing();
-  summary_.queue.Add(timing.admit() + timing.decode_queue() + timing.prefill_queue());
-  const std::array<double, 6> phases = {timing.admit(),   timing.decode_queue(), timing.prefill_queue(),
-                                        timing.prefill(), timing.transfer(),     timing.first_token()};
+  summary_.queue.Add(timing.admit_seconds() + timing.decode_queue_seconds() + timing.prefill_queue_seconds());
+  const std::array<double, 6> phases = {timing.admit_seconds(),         timing.decode_queue_seconds(),
+                                        timing.prefill_queue_seconds(), timing.prefill_seconds(),
+                                        timing.transfer_seconds(),      timing.first_token_seconds()};
   for (size_t i = 0; i < phases.size(); ++i) summary_.phases[i].Add(phases[i]);
   summary_.decode_cached_tokens += finished.usage().decode_cached_tokens();
   summary_.prefill_cached_tokens += finished.usage().prefill_cached_tokens();

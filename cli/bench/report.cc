@@ -222,12 +222,12 @@ Json RequestToJson(const RequestRecord& record) {
       {"prompt_tokens", record.prompt_tokens},
       {"output_tokens", outcome.tokens},
       {"cached_tokens", finished.usage().decode_cached_tokens() + finished.usage().prefill_cached_tokens()},
-      {"prefill_queue", timing.prefill_queue()},
-      {"prefill", timing.prefill()},
-      {"transfer", timing.transfer()},
-      {"rest", ttft - timing.prefill_queue() - timing.prefill() - timing.transfer()},
+      {"prefill_queue", timing.prefill_queue_seconds()},
+      {"prefill", timing.prefill_seconds()},
+      {"transfer", timing.transfer_seconds()},
+      {"rest", ttft - timing.prefill_queue_seconds() - timing.prefill_seconds() - timing.transfer_seconds()},
       {"ttft", ttft},
-      {"predicted_ttft", finished.placement().predicted_ttft()}};
+      {"predicted_ttft", finished.placement().predicted_ttft_seconds()}};
 }
 
 }  // namespace baton::cli::bench

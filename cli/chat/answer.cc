@@ -45,15 +45,15 @@ Json UsageToJson(const v1::Usage& usage) {
 }
 
 Json TimingToJson(const v1::Timing& timing) {
-  Json json = {{"admit", timing.admit()},
-               {"decode_queue", timing.decode_queue()},
-               {"prefill_queue", timing.prefill_queue()},
-               {"prefill", timing.prefill()},
-               {"transfer", timing.transfer()},
-               {"first_token", timing.first_token()},
-               {"ttft", timing.ttft()}};
-  if (timing.has_tpot()) json["tpot"] = timing.tpot();
-  json["e2e"] = timing.e2e();
+  Json json = {{"admit", timing.admit_seconds()},
+               {"decode_queue", timing.decode_queue_seconds()},
+               {"prefill_queue", timing.prefill_queue_seconds()},
+               {"prefill", timing.prefill_seconds()},
+               {"transfer", timing.transfer_seconds()},
+               {"first_token", timing.first_token_seconds()},
+               {"ttft", timing.ttft_seconds()}};
+  if (timing.has_tpot_seconds()) json["tpot"] = timing.tpot_seconds();
+  json["e2e"] = timing.e2e_seconds();
   return json;
 }
 

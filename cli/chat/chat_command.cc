@@ -264,7 +264,7 @@ class Chat {
     request.set_model(flags_.target.model_name);
     *request.mutable_conversation() = history_.With(asked);
     *request.mutable_conversation()->mutable_tools() = {tools_.begin(), tools_.end()};
-    if (flags_.thinking) request.mutable_conversation()->set_enable_thinking(true);
+    if (flags_.thinking) request.mutable_thinking()->set_enabled(true);
     if (flags_.thinking_budget.has_value()) {
       request.mutable_thinking()->set_budget_tokens(*flags_.thinking_budget);
     }
@@ -329,13 +329,12 @@ class Chat {
   // Was `request` refused because the conversation leaves no room for an answer?
   bool FillsContext(const v1::ChatRequest& request, const absl::Status& status) {
     if (status.code() != absl::StatusCode::kInvalidArgument) return false;
-    v1::TokenizeRequest question;
-    question.set_model(request.model());
-    *question.mutable_conversation() = request.conversation();
-    const absl::StatusOr<v1::TokenizeResponse> prompt = client_.Tokenize(question);
+    v1::CountTokensRequest question;
+    *question.mutable_chat() = request;
+    const absl::StatusOr<v1::CountTokensResponse> prompt = client_.CountTokens(question);
     if (!prompt.ok() || ContextTokens() == 0) return false;
     const int64_t answer = std::max<int64_t>(1, request.stop().max_tokens());
-    return prompt->token_ids_size() + answer > ContextTokens();
+    return prompt->prompt_tokens() + answer > ContextTokens();
   }
 
   std::string ContextIsFull() {

@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/check.h"
+#include "common/rpc/answer_event.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/security.h"
@@ -81,17 +82,17 @@ class Inbox {
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
-template <typename Request, typename Start>
+template <typename Response, typename Request, typename Start>
 absl::Status RunStream(const Request& request, const std::string& address, const StreamOptions& options,
                        const InferenceClient::OnEvent& on_event, Start start) {
-  using Stream = rpc::ClientStream<Request, v1::GenerateResponse>;
+  using Stream = rpc::ClientStream<Request, Response>;
   auto context = std::make_unique<grpc::ClientContext>();
   if (options.timeout != absl::InfiniteDuration()) context->set_deadline(Deadline(options.timeout));
   // Shared: the last wake-up may still be on its way when the end has been read.
   auto inbox = std::make_shared<Inbox>();
   const std::shared_ptr<Stream> stream =
       Stream::Call(request, std::move(context),
-                   {.event = [inbox](v1::GenerateResponse event) { inbox->Put(std::move(event)); },
+                   {.event = [inbox](Response event) { inbox->Put(rpc::AnswerEvent(std::move(event))); },
                     .done = [inbox](absl::Status status) { inbox->End(std::move(status)); }},
                    start);
   bool cancelled = false;
@@ -266,18 +267,18 @@ absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const 
 
 absl::Status InferenceClient::Generate(const v1::GenerateRequest& request, const StreamOptions& options,
                                        const OnEvent& on_event) {
-  return RunStream(request, address_, options, on_event,
-                   [this](auto* context, const auto* sent, auto* reactor) {
-                     wire_->stub->async()->Generate(context, sent, reactor);
-                   });
+  return RunStream<v1::GenerateResponse>(request, address_, options, on_event,
+                                         [this](auto* context, const auto* sent, auto* reactor) {
+                                           wire_->stub->async()->Generate(context, sent, reactor);
+                                         });
 }
 
 absl::Status InferenceClient::Chat(const v1::ChatRequest& request, const StreamOptions& options,
                                    const OnEvent& on_event) {
-  return RunStream(request, address_, options, on_event,
-                   [this](auto* context, const auto* sent, auto* reactor) {
-                     wire_->stub->async()->Chat(context, sent, reactor);
-                   });
+  return RunStream<v1::ChatResponse>(request, address_, options, on_event,
+                                     [this](auto* context, const auto* sent, auto* reactor) {
+                                       wire_->stub->async()->Chat(context, sent, reactor);
+                                     });
 }
 
 absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
@@ -314,11 +315,11 @@ absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service, absl
   return serving;
 }
 
-absl::StatusOr<v1::TokenizeResponse> InferenceClient::Tokenize(const v1::TokenizeRequest& request) {
+absl::StatusOr<v1::CountTokensResponse> InferenceClient::CountTokens(const v1::CountTokensRequest& request) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
-  v1::TokenizeResponse response;
-  const grpc::Status status = wire_->stub->Tokenize(&context, request, &response);
+  v1::CountTokensResponse response;
+  const grpc::Status status = wire_->stub->CountTokens(&context, request, &response);
   if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
   return response;
 }

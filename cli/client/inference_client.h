@@ -56,7 +56,7 @@ class InferenceClient {
   // What grpc.health.v1 answers for `service`: whether it is SERVING. NOT_FOUND if the server knows none of
   // that name, DEADLINE_EXCEEDED if it gives no answer in time.
   absl::StatusOr<bool> IsServing(const std::string& service, absl::Duration timeout = absl::Seconds(30));
-  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
+  absl::StatusOr<v1::CountTokensResponse> CountTokens(const v1::CountTokensRequest& request);
 
   const std::string& address() const { return address_; }
 

@@ -22,8 +22,8 @@ constexpr int kLabelColumns = 12;
 constexpr int kSummaryBarCells = 40;
 
 std::array<double, kPhases> Phases(const v1::Timing& timing) {
-  return {timing.admit(),   timing.decode_queue(), timing.prefill_queue(),
-          timing.prefill(), timing.transfer(),     timing.first_token()};
+  return {timing.admit_seconds(),   timing.decode_queue_seconds(), timing.prefill_queue_seconds(),
+          timing.prefill_seconds(), timing.transfer_seconds(),     timing.first_token_seconds()};
 }
 
 std::string Row(const Terminal& terminal, std::string_view label, std::string_view text) {
@@ -146,12 +146,13 @@ std::string RenderSummary(const v1::Finished& finished, const Terminal& terminal
     line.erase(line.find_last_not_of(' ') + 1);
     out += Row(terminal, i == 0 ? "TTFT" : "", line);
   }
-  out += Row(terminal, "", fmt::format("{:<14}{:>9}", "= TTFT", ShowSeconds(timing.ttft())));
-  if (timing.has_tpot() && timing.tpot() > 0) {
+  out += Row(terminal, "", fmt::format("{:<14}{:>9}", "= TTFT", ShowSeconds(timing.ttft_seconds())));
+  if (timing.has_tpot_seconds() && timing.tpot_seconds() > 0) {
     out += Row(terminal, "TPOT",
-               fmt::format("{} per token, {:.1f} tokens/s", ShowSeconds(timing.tpot()), 1 / timing.tpot()));
+               fmt::format("{} per token, {:.1f} tokens/s", ShowSeconds(timing.tpot_seconds()),
+                           1 / timing.tpot_seconds()));
   }
-  out += Row(terminal, "end to end", ShowSeconds(timing.e2e()));
+  out += Row(terminal, "end to end", ShowSeconds(timing.e2e_seconds()));
   return out;
 }
 

@@ -15,7 +15,8 @@ constexpr size_t kMaxOutboxBytes = 8 << 20;
 
 }  // namespace
 
-absl::StatusOr<ServedFetch> ParseRequest(const v1::FetchRequest& request, const engine::Engine& engine) {
+absl::StatusOr<ServedFetch> ParseRequest(const fleet::v1::FetchRequest& request,
+                                         const engine::Engine& engine) {
   if (const auto difference =
           model::FirstDifference(engine.fingerprint(), transfer::FromProto(request.fingerprint()));
       difference.has_value()) {
@@ -53,15 +54,15 @@ BlocksService::BlocksService(engine::Engine& engine, engine::Loop& loop, PeerSer
       tracer_(tracer),
       calls_(peers, loop, kMaxOutboxBytes) {}
 
-grpc::ServerWriteReactor<v1::FetchEvent>* BlocksService::Fetch(grpc::CallbackServerContext* context,
-                                                               const v1::FetchRequest* request) {
+grpc::ServerWriteReactor<fleet::v1::FetchEvent>* BlocksService::Fetch(
+    grpc::CallbackServerContext* context, const fleet::v1::FetchRequest* request) {
   const FetchId id = next_id_++;
   return calls_.Serve<ServedFetch>(
       *context,
-      [&](rpc::EventSink<v1::FetchEvent> sink) {
+      [&](rpc::EventSink<fleet::v1::FetchEvent> sink) {
         auto fetch = ParseRequest(*request, engine_);
         if (!fetch.ok()) return fetch;
-        static_cast<rpc::EventSink<v1::FetchEvent>&>(*fetch) = std::move(sink);
+        static_cast<rpc::EventSink<fleet::v1::FetchEvent>&>(*fetch) = std::move(sink);
         // It ends with the fetch, whatever the end.
         fetch->spans = tracer_.Begin(rpc::TraceOf(*context), clock_, "fetch.serve",
                                      telemetry::Span::Kind::kServer, clock_.Now());

@@ -1,12 +1,12 @@
-// BlocksService: baton.v1.Blocks over gRPC, the same on prefill and decode workers. A reaction checks who
-// asks and what, posts it to the engine's loop and returns. A worker that drains still answers: what it holds
-// may be wanted elsewhere before it leaves. gRPC callback threads.
+// BlocksService: baton.fleet.v1.Blocks over gRPC, the same on prefill and decode workers. A reaction checks
+// who asks and what, posts it to the engine's loop and returns. A worker that drains still answers: what it
+// holds may be wanted elsewhere before it leaves. gRPC callback threads.
 #pragma once
 
 #include <atomic>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/blocks.grpc.pb.h"
+#include "baton/fleet/v1/blocks.grpc.pb.h"
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
 #include "common/fetch/peer_server.h"
@@ -14,26 +14,27 @@
 
 namespace baton::fetch {
 
-class BlocksService final : public v1::Blocks::CallbackService {
+class BlocksService final : public fleet::v1::Blocks::CallbackService {
  public:
   // All outlive it.
   BlocksService(engine::Engine& engine, engine::Loop& loop, PeerServer& server, const rpc::PeerCheck& peers,
                 const Clock& clock, const telemetry::Tracer& tracer);
 
-  grpc::ServerWriteReactor<v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
-                                                  const v1::FetchRequest* request) override;
+  grpc::ServerWriteReactor<fleet::v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
+                                                         const fleet::v1::FetchRequest* request) override;
 
  private:
   engine::Engine& engine_;
   PeerServer& server_;
   const Clock& clock_;
   const telemetry::Tracer& tracer_;
-  const rpc::ServedCalls<v1::FetchEvent, engine::Loop> calls_;
+  const rpc::ServedCalls<fleet::v1::FetchEvent, engine::Loop> calls_;
   std::atomic<FetchId> next_id_ = 1;
 };
 
 // What a peer asks, checked, without the functions. FAILED_PRECONDITION: the fingerprints differ;
 // INVALID_ARGUMENT names the field.
-absl::StatusOr<ServedFetch> ParseRequest(const v1::FetchRequest& request, const engine::Engine& engine);
+absl::StatusOr<ServedFetch> ParseRequest(const fleet::v1::FetchRequest& request,
+                                         const engine::Engine& engine);
 
 }  // namespace baton::fetch

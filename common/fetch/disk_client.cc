@@ -33,7 +33,7 @@ struct DiskClient::Shared {
 
 struct DiskClient::Load {
   std::vector<kv::BlockHash> hashes;
-  v1::Ticket ticket;
+  fleet::v1::Ticket ticket;
   // Engine thread; empty once the call has ended or its owner has let go.
   Callbacks callbacks;
 
@@ -44,7 +44,7 @@ struct DiskClient::Load {
   bool over ABSL_GUARDED_BY(mutex) = false;    // nothing more is read
 
   // Any thread. Callbacks run on the engine thread, from copies: the owner may destroy the call from inside.
-  static void PostEvent(engine::Loop& loop, const std::shared_ptr<Load>& load, v1::FetchEvent event) {
+  static void PostEvent(engine::Loop& loop, const std::shared_ptr<Load>& load, fleet::v1::FetchEvent event) {
     loop.PostAlways([load, event = std::move(event)]() mutable {
       if (const auto handle = load->callbacks.event) handle(std::move(event));
     });
@@ -110,8 +110,8 @@ DiskClient::DiskClient(const Options& options, engine::Loop& loop, kv::tier::Dis
 
 DiskClient::~DiskClient() = default;
 
-std::unique_ptr<rpc::EventCall> DiskClient::Call(const std::string& /*address*/, v1::FetchRequest request,
-                                                 absl::Duration patience,
+std::unique_ptr<rpc::EventCall> DiskClient::Call(const std::string& /*address*/,
+                                                 fleet::v1::FetchRequest request, absl::Duration patience,
                                                  const telemetry::TraceContext& /*trace*/,
                                                  Callbacks callbacks) {
   class DiskCall final : public rpc::EventCall {
@@ -148,7 +148,7 @@ std::unique_ptr<rpc::EventCall> DiskClient::Call(const std::string& /*address*/,
     absl::MutexLock lock(&load->mutex);
     load->credit = shared_->options.ahead;
   }
-  v1::FetchEvent found;
+  fleet::v1::FetchEvent found;
   found.mutable_found()->set_blocks(static_cast<uint32_t>(load->hashes.size()));
   Load::PostEvent(shared_->loop, load, std::move(found));
   deadlines_->Add(patience, load);
@@ -175,8 +175,8 @@ void DiskClient::ReadSome(const std::shared_ptr<Shared>& shared, const std::shar
                                                      load->next, load->hashes.size())));
       return;
     }
-    v1::FetchEvent event;
-    v1::KvChunk& chunk = *event.mutable_chunk();
+    fleet::v1::FetchEvent event;
+    fleet::v1::KvChunk& chunk = *event.mutable_chunk();
     chunk.set_incarnation(load->ticket.incarnation());
     chunk.set_ticket_id(load->ticket.id());
     chunk.set_first_block(static_cast<uint32_t>(load->next));

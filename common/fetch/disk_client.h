@@ -28,7 +28,7 @@ class DiskClient final : public FetchClient {
   DiskClient(const Options& options, engine::Loop& loop, kv::tier::DiskTier& tier);
   ~DiskClient() override;
 
-  std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
+  std::unique_ptr<rpc::EventCall> Call(const std::string& address, fleet::v1::FetchRequest request,
                                        absl::Duration patience, const telemetry::TraceContext& trace,
                                        Callbacks callbacks) override;
 

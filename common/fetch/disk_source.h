@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "baton/v1/blocks.pb.h"
+#include "baton/fleet/v1/blocks.pb.h"
 #include "common/fetch/fetcher.h"
 #include "common/kv/tier/disk_tier.h"
 
@@ -25,8 +25,8 @@ class DiskSource {
   Fetcher& fetcher() { return fetcher_; }
   // Where the blocks of `chain` from the `from`-th on can be had: its `blocks` counts from the chain's start,
   // and is 0 if the tier does not have the first of them.
-  v1::PeerPrefix Find(std::span<const kv::BlockHash> chain, int64_t from) const {
-    v1::PeerPrefix prefix;
+  fleet::v1::PeerPrefix Find(std::span<const kv::BlockHash> chain, int64_t from) const {
+    fleet::v1::PeerPrefix prefix;
     const int64_t blocks = tier_.store().Match(chain.subspan(static_cast<size_t>(from)));
     if (blocks == 0) return prefix;
     prefix.set_worker(name_);

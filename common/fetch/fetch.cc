@@ -21,34 +21,34 @@ Fetch::Fetch(std::string worker, transfer::Ticket ticket, std::span<const BlockI
                                 const absl::Status& status) { decided(*this, status); },
                  .ended = callbacks_.ended}) {}
 
-void Fetch::Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
+void Fetch::Start(FetchClient& client, const std::string& address, fleet::v1::FetchRequest request,
                   absl::Duration patience, const telemetry::TraceContext& trace) {
   *request.mutable_ticket() = receiver_.intake().ticket().ToProto();
-  receiver_.Start<v1::FetchEvent>([this](const auto& event) { return OnEvent(event); },
-                                  [&](FetchClient::Callbacks callbacks) {
-                                    return client.Call(address, std::move(request), patience, trace,
-                                                       std::move(callbacks));
-                                  },
-                                  address);
+  receiver_.Start<fleet::v1::FetchEvent>([this](const auto& event) { return OnEvent(event); },
+                                         [&](FetchClient::Callbacks callbacks) {
+                                           return client.Call(address, std::move(request), patience, trace,
+                                                              std::move(callbacks));
+                                         },
+                                         address);
 }
 
-absl::Status Fetch::OnEvent(const std::shared_ptr<const v1::FetchEvent>& event) {
+absl::Status Fetch::OnEvent(const std::shared_ptr<const fleet::v1::FetchEvent>& event) {
   switch (event->event_case()) {
-    case v1::FetchEvent::kFound:
+    case fleet::v1::FetchEvent::kFound:
       return OnFound(event->found());
-    case v1::FetchEvent::kChunk:
+    case fleet::v1::FetchEvent::kChunk:
       if (!found_.has_value()) {
         return absl::InternalError(fmt::format("worker {} sends blocks that it has not announced", worker_));
       }
       receiver_.Accept(event->chunk(), event);
       break;
-    case v1::FetchEvent::EVENT_NOT_SET:
+    case fleet::v1::FetchEvent::EVENT_NOT_SET:
       return absl::InternalError(fmt::format("worker {} sent an empty event", worker_));
   }
   return absl::OkStatus();
 }
 
-absl::Status Fetch::OnFound(const v1::FetchFound& found) {
+absl::Status Fetch::OnFound(const fleet::v1::FetchFound& found) {
   const int64_t blocks = found.blocks();
   if (found_.has_value() || blocks > asked()) {
     return absl::InternalError(fmt::format("worker {} says that it found {} blocks of {}{}", worker_, blocks,

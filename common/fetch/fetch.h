@@ -40,7 +40,7 @@ class Fetch {
         std::function<void(const Fetch&, const absl::Status&)> decided);
 
   // `request` lacks only the ticket.
-  void Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
+  void Start(FetchClient& client, const std::string& address, fleet::v1::FetchRequest request,
              absl::Duration patience, const telemetry::TraceContext& trace);
 
   // Begins no further write, ends the call and all callbacks. May be called from a callback.
@@ -58,8 +58,8 @@ class Fetch {
   int64_t received_bytes() const { return receiver_.intake().received_bytes(); }
 
  private:
-  absl::Status OnEvent(const std::shared_ptr<const v1::FetchEvent>& event);
-  absl::Status OnFound(const v1::FetchFound& found);
+  absl::Status OnEvent(const std::shared_ptr<const fleet::v1::FetchEvent>& event);
+  absl::Status OnFound(const fleet::v1::FetchFound& found);
   void OnWritten();
   absl::Status Complete() const;
 

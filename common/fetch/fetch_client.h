@@ -8,7 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "baton/v1/blocks.grpc.pb.h"
+#include "baton/fleet/v1/blocks.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/rpc/peer_calls.h"
 #include "common/rpc/security.h"
@@ -18,11 +18,11 @@ namespace baton::fetch {
 
 class FetchClient {
  public:
-  using Callbacks = rpc::EventCallbacks<v1::FetchEvent>;
+  using Callbacks = rpc::EventCallbacks<fleet::v1::FetchEvent>;
   virtual ~FetchClient() = default;
   // Starts a call, which says that it belongs to `trace`. Callbacks come on the engine thread, after Call has
   // returned. After `patience` the call ends with DEADLINE_EXCEEDED.
-  virtual std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
+  virtual std::unique_ptr<rpc::EventCall> Call(const std::string& address, fleet::v1::FetchRequest request,
                                                absl::Duration patience, const telemetry::TraceContext& trace,
                                                Callbacks callbacks) = 0;
 };
@@ -32,16 +32,16 @@ class GrpcFetchClient final : public FetchClient {
  public:
   // Both outlive it.
   GrpcFetchClient(engine::Loop& loop, const rpc::PeerOptions& peers)
-      : calls_(&v1::Blocks::StubInterface::async_interface::Fetch, peers,
+      : calls_(&fleet::v1::Blocks::StubInterface::async_interface::Fetch, peers,
                [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
-  std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
+  std::unique_ptr<rpc::EventCall> Call(const std::string& address, fleet::v1::FetchRequest request,
                                        absl::Duration patience, const telemetry::TraceContext& trace,
                                        Callbacks callbacks) override {
     return calls_.Call(address, std::move(request), absl::Now() + patience, std::move(callbacks), trace);
   }
 
  private:
-  rpc::PeerCalls<v1::Blocks, v1::FetchRequest, v1::FetchEvent> calls_;
+  rpc::PeerCalls<fleet::v1::Blocks, fleet::v1::FetchRequest, fleet::v1::FetchEvent> calls_;
 };
 
 }  // namespace baton::fetch

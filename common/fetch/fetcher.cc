@@ -29,7 +29,7 @@ Fetcher::Fetcher(FetcherOptions options, engine::Engine& engine, transfer::LinkR
 
 double Fetcher::Seconds(int64_t blocks) const { return seconds_.Predict(Features(blocks)); }
 
-bool Fetcher::Worthwhile(const v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const {
+bool Fetcher::Worthwhile(const fleet::v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const {
   if (blocks < 1 || running_ >= options_.max_fetches) return false;
   if (peer.address().empty() || peer.worker() == options_.worker_id) return false;
   return options_.always || Seconds(blocks) < wait + saved;
@@ -48,13 +48,13 @@ bool Fetcher::WorthWaiting(const Fetch& fetch, double saved) const {
   return left < saved;
 }
 
-std::unique_ptr<Fetch> Fetcher::Start(const v1::PeerPrefix& peer, const std::string& request_id,
+std::unique_ptr<Fetch> Fetcher::Start(const fleet::v1::PeerPrefix& peer, const std::string& request_id,
                                       std::span<const kv::BlockHash> hashes, std::span<const BlockId> blocks,
                                       double wait, double saved, Fetch::Callbacks callbacks,
                                       const telemetry::TraceContext& trace) {
   BATON_CHECK(!hashes.empty() && hashes.size() == blocks.size());
   transfer::Ticket ticket{options_.incarnation, TicketId(next_ticket_++), 0, {}};
-  v1::FetchRequest request;
+  fleet::v1::FetchRequest request;
   request.set_request_id(request_id);
   *request.mutable_fingerprint() = fingerprint_;
   for (size_t i = 0; i < hashes.size(); ++i) {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "baton/v1/blocks.pb.h"
+#include "baton/fleet/v1/blocks.pb.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/fetch/fetch.h"
@@ -46,14 +46,14 @@ class Fetcher {
   double BlockSeconds() const { return seconds_.weights()[1]; }
   double BaseSeconds() const { return seconds_.weights()[0]; }
   // Whether to begin one: it spares `saved` seconds of computing, which would begin in `wait` seconds.
-  bool Worthwhile(const v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const;
+  bool Worthwhile(const fleet::v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const;
   // Whether to go on waiting for what it still lacks rather than compute that in `saved` seconds.
   bool WorthWaiting(const Fetch& fetch, double saved) const;
 
   // Asks `peer` for hashes[i] to be put into blocks[i], which the caller holds; both of one length, at least
   // 1. Ends by itself after `wait + saved` seconds, or the patience. Not to be destroyed in a callback.
   // `trace`: of the request that it is for.
-  std::unique_ptr<Fetch> Start(const v1::PeerPrefix& peer, const std::string& request_id,
+  std::unique_ptr<Fetch> Start(const fleet::v1::PeerPrefix& peer, const std::string& request_id,
                                std::span<const kv::BlockHash> hashes, std::span<const BlockId> blocks,
                                double wait, double saved, Fetch::Callbacks callbacks,
                                const telemetry::TraceContext& trace = {});
@@ -70,7 +70,7 @@ class Fetcher {
   FetchClient& client_;
   const Clock& clock_;
   FetchProbe& probe_;
-  const v1::Fingerprint fingerprint_;
+  const fleet::v1::Fingerprint fingerprint_;
   forecast::LinearFit<3> seconds_;  // of {1, blocks, 0}
   uint64_t next_ticket_ = 1;
   int running_ = 0;

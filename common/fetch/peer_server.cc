@@ -28,8 +28,8 @@ absl::Status PeerServer::Submit(FetchId id, ServedFetch fetch) {
   serving.shipment =
       std::make_unique<transfer::Shipment>(fetch.ticket, link_, engine_.store(), options_.max_chunk_bytes);
   serving.fetch = std::move(fetch);
-  v1::FetchEvent event;
-  v1::FetchFound& found = *event.mutable_found();
+  fleet::v1::FetchEvent event;
+  fleet::v1::FetchFound& found = *event.mutable_found();
   found.set_blocks(static_cast<uint32_t>(serving.blocks.size()));
   transfer::ToProto(engine_.pool().LeasesOf(serving.blocks), found.mutable_leases());
   serving.fetch.send(std::move(event));
@@ -57,8 +57,8 @@ bool PeerServer::Step() {
     const int64_t count = std::min(budget, held - serving.shipped);
     const absl::Status sent =
         serving.shipment->Ship(serving.blocks, serving.shipped, count, 0, engine_.store().layout().layers,
-                               [send = serving.fetch.send](v1::KvChunk chunk) {
-                                 v1::FetchEvent event;
+                               [send = serving.fetch.send](fleet::v1::KvChunk chunk) {
+                                 fleet::v1::FetchEvent event;
                                  *event.mutable_chunk() = std::move(chunk);
                                  send(std::move(event));
                                });

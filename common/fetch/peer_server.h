@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "baton/v1/blocks.pb.h"
+#include "baton/fleet/v1/blocks.pb.h"
 #include "common/engine/engine.h"
 #include "common/fetch/probe.h"
 #include "common/rpc/event_sink.h"
@@ -31,7 +31,7 @@ namespace baton::fetch {
 using FetchId = uint64_t;
 
 // A fetch that a peer asks for. The base is the way back to the peer.
-struct ServedFetch : rpc::EventSink<v1::FetchEvent> {
+struct ServedFetch : rpc::EventSink<fleet::v1::FetchEvent> {
   std::shared_ptr<telemetry::RequestSpans> spans;  // null if the request is not recorded
   std::string request_id;
   std::vector<kv::BlockHash> hashes;

@@ -14,7 +14,7 @@ PrefixPrefetch::PrefixPrefetch(kv::BlockPool& pool, const kv::PromptChain& rule,
       kv_(pool, rule) {}
 
 std::unique_ptr<PrefixPrefetch> PrefixPrefetch::Begin(
-    Fetcher& fetcher, kv::BlockPool& pool, const kv::PromptChain& rule, const v1::PeerPrefix& peer,
+    Fetcher& fetcher, kv::BlockPool& pool, const kv::PromptChain& rule, const fleet::v1::PeerPrefix& peer,
     const std::string& request_id, std::span<const TokenId> tokens, std::span<const kv::BlockHash> chain,
     double wait, double saved, Callbacks callbacks, const telemetry::TraceContext& trace) {
   const int64_t target = peer.blocks();

@@ -30,7 +30,7 @@ class PrefixPrefetch {
   // follows them. `rule` is how they are hashed, `chain` their hashes. Null if there is no room for them.
   // `trace`: of the prompt's request.
   static std::unique_ptr<PrefixPrefetch> Begin(Fetcher& fetcher, kv::BlockPool& pool,
-                                               const kv::PromptChain& rule, const v1::PeerPrefix& peer,
+                                               const kv::PromptChain& rule, const fleet::v1::PeerPrefix& peer,
                                                const std::string& request_id, std::span<const TokenId> tokens,
                                                std::span<const kv::BlockHash> chain, double wait,
                                                double saved, Callbacks callbacks,

@@ -4,13 +4,13 @@
 
 namespace baton::transfer {
 
-v1::Fingerprint ToProto(const model::Fingerprint& fingerprint) {
-  v1::Fingerprint proto;
+fleet::v1::Fingerprint ToProto(const model::Fingerprint& fingerprint) {
+  fleet::v1::Fingerprint proto;
   proto.set_protocol(fingerprint.protocol);
   proto.set_config(fingerprint.config);
   proto.set_weights(fingerprint.weights);
   proto.set_model(fingerprint.model);
-  v1::KvLayout& kv = *proto.mutable_kv();
+  fleet::v1::KvLayout& kv = *proto.mutable_kv();
   kv.set_layers(fingerprint.kv.layers);
   kv.set_kv_heads(fingerprint.kv.kv_heads);
   kv.set_head_dim(fingerprint.kv.head_dim);
@@ -21,7 +21,7 @@ v1::Fingerprint ToProto(const model::Fingerprint& fingerprint) {
   return proto;
 }
 
-model::Fingerprint FromProto(const v1::Fingerprint& proto) {
+model::Fingerprint FromProto(const fleet::v1::Fingerprint& proto) {
   model::Fingerprint fingerprint;
   fingerprint.protocol = proto.protocol();
   fingerprint.config = proto.config();

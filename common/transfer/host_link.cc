@@ -9,21 +9,21 @@
 
 namespace baton::transfer {
 
-absl::Status CheckPayloadSize(const v1::KvChunk& chunk, size_t bytes) {
+absl::Status CheckPayloadSize(const fleet::v1::KvChunk& chunk, size_t bytes) {
   if (chunk.data().size() == bytes) return absl::OkStatus();
   return absl::DataLossError(
       fmt::format("chunk of ticket {} at block {} has {} bytes where its blocks take {}", chunk.ticket_id(),
                   chunk.first_block(), chunk.data().size(), bytes));
 }
 
-absl::Status CheckPayloadSum(const v1::KvChunk& chunk) {
+absl::Status CheckPayloadSum(const fleet::v1::KvChunk& chunk) {
   const uint32_t crc = Crc32c(chunk.data());
   if (crc == chunk.crc32c()) return absl::OkStatus();
   return absl::DataLossError(fmt::format("chunk of ticket {} at block {}: checksum {:08x}, expected {:08x}",
                                          chunk.ticket_id(), chunk.first_block(), crc, chunk.crc32c()));
 }
 
-absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
+absl::Status HostLinkSender::Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) {
   size_t size = 0;
   for (const auto piece : pieces) size += piece.size();
   std::string& data = *chunk.mutable_data();
@@ -34,7 +34,7 @@ absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
   return absl::OkStatus();
 }
 
-void HostLinkReceiver::Receive(const v1::KvChunk& chunk, std::string_view /*from*/, Pieces pieces,
+void HostLinkReceiver::Receive(const fleet::v1::KvChunk& chunk, std::string_view /*from*/, Pieces pieces,
                                Done done) {
   size_t size = 0;
   for (const auto piece : pieces) size += piece.size();

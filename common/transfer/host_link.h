@@ -10,17 +10,17 @@ namespace baton::transfer {
 class HostLinkSender final : public LinkSender {
  public:
   std::string_view name() const override { return "host"; }
-  absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) override;
+  absl::Status Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) override;
 };
 
 class HostLinkReceiver final : public LinkReceiver {
  public:
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
 };
 
 // DATA_LOSS: the chunk does not carry `bytes` bytes; its payload is not what its checksum says.
-absl::Status CheckPayloadSize(const v1::KvChunk& chunk, size_t bytes);
-absl::Status CheckPayloadSum(const v1::KvChunk& chunk);
+absl::Status CheckPayloadSize(const fleet::v1::KvChunk& chunk, size_t bytes);
+absl::Status CheckPayloadSum(const fleet::v1::KvChunk& chunk);
 
 }  // namespace baton::transfer

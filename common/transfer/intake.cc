@@ -27,7 +27,7 @@ void Intake::Request(std::string from) {
   from_ = std::move(from);
 }
 
-absl::Status Intake::Check(const v1::KvChunk& chunk) const {
+absl::Status Intake::Check(const fleet::v1::KvChunk& chunk) const {
   if (state_ != State::kRequested && state_ != State::kReceiving) {
     return absl::FailedPreconditionError(
         fmt::format("ticket {} expects no more blocks: late write refused", ticket_.id.value()));
@@ -67,7 +67,7 @@ absl::Status Intake::Check(const v1::KvChunk& chunk) const {
   return absl::OkStatus();
 }
 
-void Intake::Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done) {
+void Intake::Accept(const fleet::v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done) {
   if (absl::Status status = Check(chunk); !status.ok()) {
     done(std::move(status));
     return;
@@ -99,7 +99,7 @@ void Intake::Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Stat
                  });
 }
 
-void Intake::Commit(const v1::KvChunk& chunk) {
+void Intake::Commit(const fleet::v1::KvChunk& chunk) {
   const int layers = store_->layout().layers;
   const int64_t first = int64_t{chunk.first_block()} - ticket_.first_block;
   for (int64_t block = first; block < first + chunk.generations_size(); ++block) {

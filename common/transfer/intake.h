@@ -46,7 +46,7 @@ class Intake {
   //   DATA_LOSS            wrong size or checksum
   // clang-format on
   // After an error the caller ends the stream; committed blocks stay good.
-  void Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done);
+  void Accept(const fleet::v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done);
 
   // No further write begins.
   void Release();
@@ -61,8 +61,8 @@ class Intake {
   int64_t received_blocks() const { return committed_; }
 
  private:
-  absl::Status Check(const v1::KvChunk& chunk) const;
-  void Commit(const v1::KvChunk& chunk);
+  absl::Status Check(const fleet::v1::KvChunk& chunk) const;
+  void Commit(const fleet::v1::KvChunk& chunk);
 
   Ticket ticket_;
   std::vector<BlockId> blocks_;  // of the ticket, in order

@@ -6,7 +6,7 @@ KvReceiver::KvReceiver(Ticket ticket, std::span<const BlockId> blocks, kv::KvSto
                        Callbacks callbacks)
     : intake_(std::move(ticket), blocks, store, link), link_(link), callbacks_(std::move(callbacks)) {}
 
-void KvReceiver::Accept(const v1::KvChunk& chunk, std::shared_ptr<const void> event) {
+void KvReceiver::Accept(const fleet::v1::KvChunk& chunk, std::shared_ptr<const void> event) {
   intake_.Accept(chunk, [this, event = std::move(event)](const absl::Status& status) { OnWritten(status); });
 }
 

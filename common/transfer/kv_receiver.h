@@ -59,7 +59,7 @@ class KvReceiver {
                   .done = [this](const absl::Status& status) { OnStreamEnded(status); }});
   }
   // Takes a chunk of the stream; `event` owns it and lives until it is written. An error ends the stream.
-  void Accept(const v1::KvChunk& chunk, std::shared_ptr<const void> event);
+  void Accept(const fleet::v1::KvChunk& chunk, std::shared_ptr<const void> event);
 
   // Ends the stream: no further write begins.
   void End(absl::Status status);

@@ -14,7 +14,7 @@ absl::StatusOr<std::vector<kv::PrefixLease>> LeasesFromProto(const CacheLeases& 
   }
   std::vector<kv::PrefixLease> result;
   for (int i = 0; i < leases.size(); ++i) {
-    const v1::CacheLease& lease = leases.Get(i);
+    const fleet::v1::CacheLease& lease = leases.Get(i);
     if (lease.tokens() > prompt_tokens) {
       return absl::InvalidArgumentError(
           fmt::format("leases[{}].tokens: {} of a prompt that has {}", i, lease.tokens(), prompt_tokens));
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<kv::HeldLease>> HeldLeasesFromProto(const HeldLeases&
         fmt::format("tells of {} leases, more than {}", leases.size(), kMaxCacheLeases));
   }
   std::vector<kv::HeldLease> result;
-  for (const v1::HeldLease& lease : leases) {
+  for (const fleet::v1::HeldLease& lease : leases) {
     if (lease.blocks() < 1 || lease.blocks() > found_blocks) {
       return absl::InternalError(
           fmt::format("tells of a lease of {} blocks of the {} that it found", lease.blocks(), found_blocks));
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<kv::HeldLease>> HeldLeasesFromProto(const HeldLeases&
 
 void ToProto(const std::vector<kv::HeldLease>& leases, HeldLeases* told) {
   for (const kv::HeldLease& lease : leases) {
-    v1::HeldLease& one = *told->Add();
+    fleet::v1::HeldLease& one = *told->Add();
     one.set_blocks(static_cast<uint32_t>(lease.blocks));
     one.set_ttl(lease.lease_class == kv::LeaseClass::k1h ? v1::CACHE_TTL_1H : v1::CACHE_TTL_5M);
     one.set_seconds_left(static_cast<uint32_t>(absl::ToInt64Seconds(lease.left)));

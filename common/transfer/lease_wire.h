@@ -1,17 +1,17 @@
-// v1::CacheLease and v1::HeldLease on the wire. Pure functions.
+// fleet::v1::CacheLease and fleet::v1::HeldLease on the wire. Pure functions.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/blocks.pb.h"
+#include "baton/fleet/v1/blocks.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "common/kv/index/lease_table.h"
 
 namespace baton::transfer {
 
-using CacheLeases = google::protobuf::RepeatedPtrField<v1::CacheLease>;
+using CacheLeases = google::protobuf::RepeatedPtrField<fleet::v1::CacheLease>;
 
 inline constexpr int kMaxCacheLeases = 8;
 
@@ -20,7 +20,7 @@ inline constexpr int kMaxCacheLeases = 8;
 absl::StatusOr<std::vector<kv::PrefixLease>> LeasesFromProto(const CacheLeases& leases,
                                                              int64_t prompt_tokens);
 
-using HeldLeases = google::protobuf::RepeatedPtrField<v1::HeldLease>;
+using HeldLeases = google::protobuf::RepeatedPtrField<fleet::v1::HeldLease>;
 
 // What a peer tells of the leases of so many blocks that it has found. Leases of a class that is not known
 // here, and those with less than a second left, are left out. INTERNAL: what no worker tells.

@@ -12,7 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "baton/v1/handoff.pb.h"
+#include "baton/fleet/v1/handoff.pb.h"
 #include "common/transfer/ticket.h"
 
 namespace baton::transfer {
@@ -32,7 +32,7 @@ class LinkSender {
   // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum), at the latest
   // before what WhenReady is given next runs: until then the chunk stays and is nobody else's. The pieces are
   // valid during the call only. UNAVAILABLE: the link is down, the hand-off ends.
-  virtual absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) = 0;
+  virtual absl::Status Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) = 0;
   // Runs `then`, which sends the chunk of the last Ship or what follows it on its stream, once the payloads
   // of all chunks shipped so far can leave: a receiver that hears of a payload earlier only waits for it,
   // with resources of its own. In the order of the calls; at once, or later on a thread of the link's. `then`
@@ -72,7 +72,7 @@ class LinkReceiver {
   // `done` is always called, at the latest when the peer is found dead. Until then the link may write: the
   // chunk, the pieces and the receiver of `done` stay. DATA_LOSS: wrong size or checksum; what was written
   // must not be used.
-  virtual void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) = 0;
+  virtual void Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) = 0;
   // A stream from this worker broke: it may be dead.
   virtual void Suspect(std::string_view /*from*/) {}
 };

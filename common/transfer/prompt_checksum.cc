@@ -7,7 +7,7 @@
 
 namespace baton::transfer {
 
-uint32_t PromptChecksum(const v1::PrefillRequest& request) {
+uint32_t PromptChecksum(const fleet::v1::PrefillRequest& request) {
   const std::span<const int32_t> ids(request.token_ids().data(), request.token_ids().size());
   uint32_t checksum = Crc32c(request.salt(), Crc32c(std::as_bytes(ids)));
   for (const v1::ReusableSpan& span : request.reusable()) {

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-#include "baton/v1/prefill.pb.h"
+#include "baton/fleet/v1/prefill.pb.h"
 
 namespace baton::transfer {
 
 // CRC32C over the request's token ids (little-endian int32) and its salt; what prompt_crc32c has to be.
-uint32_t PromptChecksum(const v1::PrefillRequest& request);
+uint32_t PromptChecksum(const fleet::v1::PrefillRequest& request);
 
 }  // namespace baton::transfer

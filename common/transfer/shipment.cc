@@ -41,7 +41,8 @@ int64_t Shipment::Reserve(int64_t first_block, int64_t blocks, int layers) {
 }
 
 absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block, int64_t blocks,
-                            int first_layer, int layers, const std::function<void(v1::KvChunk)>& send) {
+                            int first_layer, int layers,
+                            const std::function<void(fleet::v1::KvChunk)>& send) {
   const int64_t begin = std::max(first_block, ticket_.first_block);
   const int64_t end = std::min(first_block + blocks, ticket_.first_block + ticket_.blocks());
   const int64_t run = RunOf(first_layer, layers);
@@ -49,8 +50,8 @@ absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block,
   std::vector<std::span<const std::byte>> read_only;
   for (int64_t block = begin; block < end; block += run) {
     const int64_t count = std::min(run, end - block);
-    const auto shipped = std::make_shared<v1::KvChunk>();  // the link may complete it later
-    v1::KvChunk& chunk = *shipped;
+    const auto shipped = std::make_shared<fleet::v1::KvChunk>();  // the link may complete it later
+    fleet::v1::KvChunk& chunk = *shipped;
     chunk.set_incarnation(ticket_.incarnation.value());
     chunk.set_ticket_id(ticket_.id.value());
     chunk.set_first_block(static_cast<uint32_t>(block));

@@ -31,7 +31,7 @@ class Shipment {
   // blocks), as far as the ticket covers them. `table` is the sequence's block table. send() takes each chunk
   // in turn, when the link says so: at once, or later on another thread.
   absl::Status Ship(std::span<const BlockId> table, int64_t first_block, int64_t blocks, int first_layer,
-                    int layers, const std::function<void(v1::KvChunk)>& send);
+                    int layers, const std::function<void(fleet::v1::KvChunk)>& send);
 
   const Ticket& ticket() const { return ticket_; }
   int64_t shipped_bytes() const { return shipped_bytes_; }

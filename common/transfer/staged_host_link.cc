@@ -27,7 +27,7 @@ StagedHostLinkSender::~StagedHostLinkSender() {
   thread_.join();
 }
 
-absl::Status StagedHostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
+absl::Status StagedHostLinkSender::Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) {
   std::vector<device::Outbound::Piece> gathered;
   gathered.reserve(pieces.size());
   int64_t at = 0;
@@ -89,8 +89,8 @@ void StagedHostLinkSender::Run() {
 StagedHostLinkReceiver::StagedHostLinkReceiver(device::Memory& memory, Post post)
     : memory_(memory), post_(std::move(post)), thread_([this] { Run(); }) {}
 
-void StagedHostLinkReceiver::Receive(const v1::KvChunk& chunk, std::string_view /*from*/, Pieces pieces,
-                                     Done done) {
+void StagedHostLinkReceiver::Receive(const fleet::v1::KvChunk& chunk, std::string_view /*from*/,
+                                     Pieces pieces, Done done) {
   Arrival arrival{.chunk = &chunk, .done = std::move(done)};
   arrival.pieces.reserve(pieces.size());
   int64_t at = 0;

@@ -35,7 +35,7 @@ class StagedHostLinkSender final : public LinkSender {
 
   std::string_view name() const override { return "host"; }
   // Waits only while staging_bytes are on their way.
-  absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) override;
+  absl::Status Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) override;
   void WhenReady(absl::AnyInvocable<void()> then) override;
   bool congested() const override;
   // Waits until all that was shipped has been handed on, for at most `max`. Any thread.
@@ -47,7 +47,7 @@ class StagedHostLinkSender final : public LinkSender {
   struct Task {
     uint64_t number = 0;
     size_t bytes = 0;
-    v1::KvChunk* chunk = nullptr;
+    fleet::v1::KvChunk* chunk = nullptr;
     absl::AnyInvocable<void()> then;
   };
 
@@ -78,14 +78,14 @@ class StagedHostLinkReceiver final : public LinkReceiver {
 
   std::string_view name() const override { return "host"; }
   // Waits while kMostBytes wait to be written.
-  void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
   // Writes what has come, and tells all who wait. The engine thread has ended.
   void Close();
 
  private:
   static constexpr size_t kMostBytes = size_t{64} << 20;
   struct Arrival {
-    const v1::KvChunk* chunk = nullptr;
+    const fleet::v1::KvChunk* chunk = nullptr;
     std::vector<device::Memory::Piece> pieces;
     Done done;
     absl::Status status;

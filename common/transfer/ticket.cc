@@ -2,8 +2,8 @@
 
 namespace baton::transfer {
 
-v1::Ticket Ticket::ToProto() const {
-  v1::Ticket proto;
+fleet::v1::Ticket Ticket::ToProto() const {
+  fleet::v1::Ticket proto;
   proto.set_incarnation(incarnation.value());
   proto.set_id(id.value());
   proto.set_first_block(static_cast<uint32_t>(first_block));
@@ -11,7 +11,7 @@ v1::Ticket Ticket::ToProto() const {
   return proto;
 }
 
-Ticket Ticket::FromProto(const v1::Ticket& proto) {
+Ticket Ticket::FromProto(const fleet::v1::Ticket& proto) {
   Ticket ticket{Incarnation(proto.incarnation()), TicketId(proto.id()), proto.first_block(), {}};
   for (uint32_t generation : proto.generations()) ticket.generations.emplace_back(generation);
   return ticket;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "baton/v1/handoff.pb.h"
+#include "baton/fleet/v1/handoff.pb.h"
 #include "common/base/ids.h"
 
 namespace baton::transfer {
@@ -21,8 +21,8 @@ struct Ticket {
   std::vector<Generation> generations;
 
   int64_t blocks() const { return static_cast<int64_t>(generations.size()); }
-  v1::Ticket ToProto() const;
-  static Ticket FromProto(const v1::Ticket& proto);
+  fleet::v1::Ticket ToProto() const;
+  static Ticket FromProto(const fleet::v1::Ticket& proto);
 };
 
 }  // namespace baton::transfer

@@ -149,13 +149,13 @@ DiskCache::Tier::Tier(const char* name, std::unique_ptr<kv::tier::BlockStore> st
               engine, link, client, clock, load_probe),
       source(tier, fetcher, name) {}
 
-std::optional<v1::DiskRate> DiskCache::TakeRateNews() {
-  v1::DiskRate rate;
-  rate.set_base(disk_->fetcher.BaseSeconds());
+std::optional<fleet::v1::DiskRate> DiskCache::TakeRateNews() {
+  fleet::v1::DiskRate rate;
+  rate.set_base_seconds(disk_->fetcher.BaseSeconds());
   // Loads so fast that only their number counts take no time by their bytes.
   const double block = std::max(disk_->fetcher.BlockSeconds(), 1e-9);
   rate.set_bytes_per_second(static_cast<double>(store()->identity().block_bytes) / block);
-  if (told_.has_value() && !Differs(rate.base(), told_->base()) &&
+  if (told_.has_value() && !Differs(rate.base_seconds(), told_->base_seconds()) &&
       !Differs(rate.bytes_per_second(), told_->bytes_per_second())) {
     return std::nullopt;
   }

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "baton/v1/worker.pb.h"
+#include "baton/fleet/v1/worker.pb.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
@@ -76,7 +76,7 @@ class DiskCache {
   void Flush(absl::Duration patience) { write_behind_->Flush(patience); }
   // What loading from the disk, which there is, takes, if that has changed by a fifth since this was last
   // asked, or this is the first time.
-  std::optional<v1::DiskRate> TakeRateNews();
+  std::optional<fleet::v1::DiskRate> TakeRateNews();
 
  private:
   struct Tier;
@@ -90,7 +90,7 @@ class DiskCache {
   // What comes later uses what comes before.
   std::unique_ptr<Tier> disk_, shared_;
   std::unique_ptr<fetch::WriteBehind> write_behind_;
-  std::optional<v1::DiskRate> told_;
+  std::optional<fleet::v1::DiskRate> told_;
 };
 
 // In the order of construction: what comes later uses what comes before.

@@ -192,22 +192,22 @@ void AddFlags(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const std::string& link, const Options& options, const engine::Engine& engine,
-                        const forecast::StepCost& cost) {
-  v1::WorkerInfo info;
+fleet::v1::WorkerInfo Describe(fleet::v1::Role role, const std::string& worker_id, Incarnation incarnation,
+                               const std::string& link, const Options& options, const engine::Engine& engine,
+                               const forecast::StepCost& cost) {
+  fleet::v1::WorkerInfo info;
   info.set_worker_id(worker_id);
   info.set_role(role);
   info.set_incarnation(incarnation.value());
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
   info.mutable_fingerprint()->set_link(link);
   info.set_block_hash_domain(engine.fingerprint().Digest());
-  v1::StepCost& step_cost = *info.mutable_step_cost();
-  step_cost.set_base(cost.base);
-  step_cost.set_sequence(cost.sequence);
-  step_cost.set_context(cost.context);
-  step_cost.set_token(cost.token);
-  step_cost.set_pair(cost.pair);
+  fleet::v1::StepCost& step_cost = *info.mutable_step_cost();
+  step_cost.set_base_seconds(cost.base);
+  step_cost.set_sequence_seconds(cost.sequence);
+  step_cost.set_context_seconds(cost.context);
+  step_cost.set_token_seconds(cost.token);
+  step_cost.set_pair_seconds(cost.pair);
   info.set_chunk_tokens(static_cast<uint32_t>(options.chunk_tokens));
   if (options.local_prefill_tokens.has_value()) {
     info.set_local_prefill_tokens(static_cast<uint32_t>(
@@ -222,7 +222,7 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   info.set_context_tokens(static_cast<uint32_t>(engine.config().context));
   info.set_vocabulary_tokens(static_cast<uint32_t>(engine.config().vocabulary));
   // A prefill worker ends no answers.
-  if (role == v1::ROLE_DECODE) info.set_ends_digest(model::EndsDigest(engine.config().eos));
+  if (role == fleet::v1::ROLE_DECODE) info.set_ends_digest(model::EndsDigest(engine.config().eos));
   return info;
 }
 

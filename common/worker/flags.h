@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "baton/v1/worker.pb.h"
+#include "baton/fleet/v1/worker.pb.h"
 #include "common/base/ids.h"
 #include "common/engine/engine.h"
 #include "common/forecast/step_forecast.h"
@@ -80,8 +80,8 @@ void AddComputeFlags(CLI::App& app, engine::EngineOptions& engine);
 void RequireTierForKey(CLI::App& app);
 
 // What the worker says of itself to watchers. `cost`: what it measured at its start.
-v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const std::string& link, const Options& options, const engine::Engine& engine,
-                        const forecast::StepCost& cost);
+fleet::v1::WorkerInfo Describe(fleet::v1::Role role, const std::string& worker_id, Incarnation incarnation,
+                               const std::string& link, const Options& options, const engine::Engine& engine,
+                               const forecast::StepCost& cost);
 
 }  // namespace baton::worker

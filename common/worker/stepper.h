@@ -8,21 +8,21 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "baton/v1/worker.pb.h"
+#include "baton/fleet/v1/worker.pb.h"
 
 namespace baton::worker {
 
 // The news of a role for its watchers.
 struct RoleReport {
-  v1::Load load;  // requests and tokens; the runtime adds the pool's blocks
+  fleet::v1::Load load;  // requests and tokens; the runtime adds the pool's blocks
   // What hand-offs take, by prefill worker. Empty: as before.
-  std::vector<v1::PeerRate> peer_rates;
+  std::vector<fleet::v1::PeerRate> peer_rates;
 };
 
 class Stepper {
  public:
   virtual ~Stepper() = default;
-  virtual v1::Role role() const = 0;
+  virtual fleet::v1::Role role() const = 0;
   virtual grpc::Service& service() = 0;
   // Returns whether there is more to do at once.
   virtual bool Step() = 0;

@@ -18,7 +18,7 @@ void Append(std::string& bytes, const std::vector<kv::BlockHash>& hashes) {
   for (const kv::BlockHash& hash : hashes) bytes += hash.bytes();
 }
 
-bool SameBookings(const v1::Load& a, const v1::Load& b) {
+bool SameBookings(const fleet::v1::Load& a, const fleet::v1::Load& b) {
   if (a.booked_size() != b.booked_size()) return false;
   for (const auto& [router, booked] : a.booked()) {
     const auto other = b.booked().find(router);
@@ -42,7 +42,7 @@ void WatchHub::BlockNews::Take(std::string* stored, std::string* evicted) {
   latest_.clear();
 }
 
-void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
+void WatchHub::Publish(fleet::v1::Load load, size_t serves, kv::BlockPool::Changes changes,
                        absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now,
                        const DiskNews* disk) {
   std::vector<absl::AnyInvocable<void()>> idle;
@@ -71,13 +71,13 @@ void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes chan
       watcher.changed |= changed;
       watcher.urgent |= urgent;
       if (watcher.needs_snapshot && !watcher.writing) {
-        v1::WatchEvent event;
+        fleet::v1::WatchEvent event;
         event.set_sequence(++watcher.sequence);
-        v1::Snapshot& snapshot = *event.mutable_snapshot();
+        fleet::v1::Snapshot& snapshot = *event.mutable_snapshot();
         *snapshot.mutable_info() = info_;
         *snapshot.mutable_load() = load_;
         snapshot.set_draining(draining_ || !ready_);
-        for (const v1::Role role : roles_) snapshot.add_active_roles(role);
+        for (const fleet::v1::Role role : roles_) snapshot.add_active_roles(role);
         snapshot.mutable_peer_rates()->Assign(peer_rates_.begin(), peer_rates_.end());
         if (watcher.blocks) Append(*snapshot.mutable_stored(), published());
         watcher.disk_rest.clear();
@@ -126,9 +126,9 @@ void WatchHub::FeedDisk(Watcher& watcher) {
 void WatchHub::Flush(Watcher& watcher, absl::Time now) {
   if (watcher.writing || watcher.needs_snapshot || !watcher.changed) return;
   if (!watcher.urgent && now - watcher.told < kPace) return;
-  v1::WatchEvent event;
+  fleet::v1::WatchEvent event;
   event.set_sequence(++watcher.sequence);
-  v1::WatchDelta& delta = *event.mutable_delta();
+  fleet::v1::WatchDelta& delta = *event.mutable_delta();
   *delta.mutable_load() = load_;
   delta.set_draining(draining_ || !ready_);
   watcher.in_memory.Take(delta.mutable_stored(), delta.mutable_evicted());
@@ -144,7 +144,7 @@ void WatchHub::Flush(Watcher& watcher, absl::Time now) {
 
 std::shared_ptr<const void> WatchHub::Book(const std::string& router_id, int64_t tokens) {
   absl::MutexLock lock(&mutex_);
-  v1::Booked& booked = booked_[router_id];
+  fleet::v1::Booked& booked = booked_[router_id];
   booked.set_requests(booked.requests() + 1);
   booked.set_tokens(booked.tokens() + tokens);
   return std::shared_ptr<const void>(this, [this, router_id, tokens](const void*) {
@@ -156,7 +156,7 @@ std::shared_ptr<const void> WatchHub::Book(const std::string& router_id, int64_t
   });
 }
 
-void WatchHub::SetRoles(std::vector<v1::Role> roles) {
+void WatchHub::SetRoles(std::vector<fleet::v1::Role> roles) {
   absl::MutexLock lock(&mutex_);
   roles_ = std::move(roles);
 }
@@ -220,7 +220,7 @@ void WatchHub::CompareTemplates() {
   for (const Watcher& watcher : watchers_) {
     if (!watcher.template_digest.empty()) digests.insert(watcher.template_digest);
   }
-  v1::ChatTemplates templates;
+  fleet::v1::ChatTemplates templates;
   for (const std::string_view digest : digests | std::views::take(kMaxTemplates)) {
     templates.add_digests(std::string(digest));
   }
@@ -237,7 +237,7 @@ void WatchHub::TellAll() {
   }
 }
 
-void WatchHub::SetPeerRates(std::vector<v1::PeerRate> rates) {
+void WatchHub::SetPeerRates(std::vector<fleet::v1::PeerRate> rates) {
   absl::MutexLock lock(&mutex_);
   peer_rates_ = std::move(rates);
   for (Watcher& watcher : watchers_) watcher.changed = watcher.urgent = watcher.rates_changed = true;

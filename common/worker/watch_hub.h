@@ -19,7 +19,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/kv/index/block_pool.h"
 #include "common/rpc/server_stream.h"
 
@@ -27,13 +27,13 @@ namespace baton::worker {
 
 class WatchHub {
  public:
-  using Stream = rpc::ServerStream<v1::WatchEvent>;
+  using Stream = rpc::ServerStream<fleet::v1::WatchEvent>;
 
   // `wake` makes the engine publish soon, also when it has no work. Any thread, with the hub's lock held.
-  WatchHub(v1::WorkerInfo info, std::function<void()> wake)
+  WatchHub(fleet::v1::WorkerInfo info, std::function<void()> wake)
       : info_(std::move(info)), wake_(std::move(wake)) {}
 
-  const v1::WorkerInfo& info() const { return info_; }
+  const fleet::v1::WorkerInfo& info() const { return info_; }
   // Says it besides (WorkerInfo.tokenizer_digest). Before the first watcher.
   void SetTokenizerDigest(std::string digest) { info_.set_tokenizer_digest(std::move(digest)); }
 
@@ -43,7 +43,7 @@ class WatchHub {
   struct DiskNews {
     kv::BlockPool::Changes changes;
     absl::FunctionRef<std::vector<kv::BlockHash>()> stored;  // for snapshots
-    std::optional<v1::DiskRate> rate;                        // absent: as before
+    std::optional<fleet::v1::DiskRate> rate;                 // absent: as before
   };
 
   // Whether a block is on the disk, for those that a snapshot has no room for. Any thread; before Publish
@@ -53,7 +53,7 @@ class WatchHub {
   // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a
   // snapshot. What is booked is added to the load here. `serves`: fetches of peers that run; they are no load
   // of its own, but a worker that serves them is not idle.
-  void Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
+  void Publish(fleet::v1::Load load, size_t serves, kv::BlockPool::Changes changes,
                absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now,
                const DiskNews* disk = nullptr);
 
@@ -72,9 +72,9 @@ class WatchHub {
   static constexpr size_t kMaxTemplates = 4;
 
   // The roles that the worker has now, for snapshots.
-  void SetRoles(std::vector<v1::Role> roles);
+  void SetRoles(std::vector<fleet::v1::Role> roles);
   // What hand-offs take, by prefill worker: all of them. Told at the next Publish.
-  void SetPeerRates(std::vector<v1::PeerRate> rates);
+  void SetPeerRates(std::vector<fleet::v1::PeerRate> rates);
   void SetDraining(bool draining);
   // A worker that is not ready yet (its link has not passed its test) tells its watchers that it drains: it
   // takes no work.
@@ -138,16 +138,16 @@ class WatchHub {
   // After a watcher has come or gone: looks which templates there are, and tells them if they are others.
   void CompareTemplates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  v1::WorkerInfo info_;  // constant once it is watched
+  fleet::v1::WorkerInfo info_;  // constant once it is watched
   const std::function<void()> wake_;
   mutable absl::Mutex mutex_;
-  v1::Load load_ ABSL_GUARDED_BY(mutex_);
+  fleet::v1::Load load_ ABSL_GUARDED_BY(mutex_);
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
-  std::vector<v1::Role> roles_ ABSL_GUARDED_BY(mutex_);
-  std::vector<v1::PeerRate> peer_rates_ ABSL_GUARDED_BY(mutex_);
-  std::optional<v1::DiskRate> disk_rate_ ABSL_GUARDED_BY(mutex_);
-  v1::ChatTemplates templates_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, fleet::v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
+  std::vector<fleet::v1::Role> roles_ ABSL_GUARDED_BY(mutex_);
+  std::vector<fleet::v1::PeerRate> peer_rates_ ABSL_GUARDED_BY(mutex_);
+  std::optional<fleet::v1::DiskRate> disk_rate_ ABSL_GUARDED_BY(mutex_);
+  fleet::v1::ChatTemplates templates_ ABSL_GUARDED_BY(mutex_);
   std::function<bool(const kv::BlockHash&)> on_disk_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool ready_ ABSL_GUARDED_BY(mutex_) = true;

@@ -64,7 +64,8 @@ struct WorkerRuntime::PeerFetchParts {
         service(*runtime.engine_, runtime.loop_, server, runtime.peers_, runtime.clock_, runtime.tracer()) {}
 };
 
-absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options, v1::Role role,
+absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options,
+                                                                     fleet::v1::Role role,
                                                                      const std::string& role_name) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   auto nccl_log = KvLink::OpenLog(options.link);
@@ -105,7 +106,8 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
       engine::MeasureStepCost(*engine, {.chunk_tokens = options.chunk_tokens}, MonotonicClock());
   BATON_ASSIGN_OR_RETURN(KvLink::Libraries libraries, KvLink::Open(options.link, *engine));
   libraries.nccl_log = std::move(nccl_log);
-  v1::WorkerInfo info = Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
+  fleet::v1::WorkerInfo info =
+      Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
   auto runtime = std::unique_ptr<WorkerRuntime>(new WorkerRuntime(
       options, std::move(security), std::move(cores), std::move(engine), cost, std::move(info)));
   BATON_ASSIGN_OR_RETURN(runtime->tracing_,
@@ -132,7 +134,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
 
 WorkerRuntime::WorkerRuntime(const Options& options, std::shared_ptr<const rpc::Security> security,
                              std::unique_ptr<device::CoreShare> cores, std::unique_ptr<engine::Engine> engine,
-                             const forecast::StepCost& step_cost, v1::WorkerInfo info)
+                             const forecast::StepCost& step_cost, fleet::v1::WorkerInfo info)
     : options_(options),
       security_(std::move(security)),
       cores_(std::move(cores)),
@@ -164,7 +166,7 @@ fetch::PeerFetch WorkerRuntime::peer_fetch() const {
 absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
   BATON_CHECK(!steppers.empty() && (steppers.size() == 1 || !engine_->overlaps()));
   steppers_ = std::move(steppers);
-  std::vector<v1::Role> roles;
+  std::vector<fleet::v1::Role> roles;
   std::vector<grpc::Service*> services = {&worker_service_};
   for (Stepper* stepper : steppers_) {
     roles.push_back(stepper->role());
@@ -221,7 +223,7 @@ bool WorkerRuntime::StepRoles() {
 bool WorkerRuntime::Step() {
   engine_->pool().Advance(clock_.Now());
   bool busy = StepRoles();
-  v1::Load load;
+  fleet::v1::Load load;
   for (Stepper* stepper : steppers_) {
     RoleReport own = stepper->Report();
     if (!own.peer_rates.empty()) hub_.SetPeerRates(std::move(own.peer_rates));

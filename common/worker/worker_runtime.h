@@ -36,7 +36,7 @@ class WorkerRuntime {
  public:
   // Loads the model, measures what a step takes, and opens the link. `role_name` begins the worker's id if it
   // was given none.
-  static absl::StatusOr<std::unique_ptr<WorkerRuntime>> Create(const Options& options, v1::Role role,
+  static absl::StatusOr<std::unique_ptr<WorkerRuntime>> Create(const Options& options, fleet::v1::Role role,
                                                                const std::string& role_name);
   // Stop has been called, or Serve has not.
   ~WorkerRuntime();
@@ -81,7 +81,7 @@ class WorkerRuntime {
   struct PeerFetchParts;
   WorkerRuntime(const Options& options, std::shared_ptr<const rpc::Security> security,
                 std::unique_ptr<device::CoreShare> cores, std::unique_ptr<engine::Engine> engine,
-                const forecast::StepCost& step_cost, v1::WorkerInfo info);
+                const forecast::StepCost& step_cost, fleet::v1::WorkerInfo info);
   bool Step();
   // Has each role step, unless the gate holds them. Returns whether there is more to do at once.
   bool StepRoles();

@@ -12,7 +12,8 @@ namespace {
 // Answers when the worker is idle or the grace time is over, whichever comes first.
 class DrainCall final : public grpc::ServerUnaryReactor {
  public:
-  static DrainCall* Start(WatchHub& hub, engine::Loop& loop, double grace, v1::DrainResponse* response) {
+  static DrainCall* Start(WatchHub& hub, engine::Loop& loop, double grace,
+                          fleet::v1::DrainResponse* response) {
     auto call = std::shared_ptr<DrainCall>(new DrainCall(response));
     call->self_ = call;
     hub.SetDraining(true);
@@ -31,7 +32,7 @@ class DrainCall final : public grpc::ServerUnaryReactor {
   }
 
  private:
-  explicit DrainCall(v1::DrainResponse* response) : response_(response) {}
+  explicit DrainCall(fleet::v1::DrainResponse* response) : response_(response) {}
 
   void End(uint32_t abandoned) {
     if (ended_.exchange(true)) return;
@@ -43,7 +44,7 @@ class DrainCall final : public grpc::ServerUnaryReactor {
     alarm_.Cancel();
   }
 
-  v1::DrainResponse* response_;
+  fleet::v1::DrainResponse* response_;
   grpc::Alarm alarm_;
   std::atomic<bool> ended_ = false;
   std::shared_ptr<DrainCall> self_;
@@ -51,8 +52,8 @@ class DrainCall final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::WatchEvent>* WorkerService::Watch(grpc::CallbackServerContext* context,
-                                                               const v1::WatchRequest* request) {
+grpc::ServerWriteReactor<fleet::v1::WatchEvent>* WorkerService::Watch(
+    grpc::CallbackServerContext* context, const fleet::v1::WatchRequest* request) {
   auto stream = WatchHub::Stream::Create();
   auto* reactor = stream->reactor();
   if (absl::Status stranger = peers_(*context); !stranger.ok()) {
@@ -64,18 +65,19 @@ grpc::ServerWriteReactor<v1::WatchEvent>* WorkerService::Watch(grpc::CallbackSer
 }
 
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
-                                               const v1::DrainRequest* request, v1::DrainResponse* response) {
+                                               const fleet::v1::DrainRequest* request,
+                                               fleet::v1::DrainResponse* response) {
   if (const absl::Status stranger = peers_(*context); !stranger.ok()) {
     auto* reactor = context->DefaultReactor();
     reactor->Finish(rpc::ToGrpc(stranger));
     return reactor;
   }
-  if (!(request->grace() >= 0) || request->grace() > 86400) {
+  if (!(request->grace_seconds() >= 0) || request->grace_seconds() > 86400) {
     auto* reactor = context->DefaultReactor();
     reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT, "grace must be between 0 and 86400 seconds"});
     return reactor;
   }
-  return DrainCall::Start(hub_, loop_, request->grace(), response);
+  return DrainCall::Start(hub_, loop_, request->grace_seconds(), response);
 }
 
 }  // namespace baton::worker

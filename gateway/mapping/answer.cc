@@ -60,8 +60,9 @@ void AddUsage(const v1::Usage& one, v1::Usage* sum) {
   sum->set_thinking_tokens(sum->thinking_tokens() + one.thinking_tokens());
   sum->set_cached_tokens(sum->cached_tokens() + one.cached_tokens());
   sum->set_approximate_reused_tokens(sum->approximate_reused_tokens() + one.approximate_reused_tokens());
-  sum->set_written_5m_tokens(sum->written_5m_tokens() + one.written_5m_tokens());
-  sum->set_written_1h_tokens(sum->written_1h_tokens() + one.written_1h_tokens());
+  sum->set_written_five_minutes_tokens(sum->written_five_minutes_tokens() +
+                                       one.written_five_minutes_tokens());
+  sum->set_written_hour_tokens(sum->written_hour_tokens() + one.written_hour_tokens());
 }
 
 }  // namespace baton::gateway

@@ -30,14 +30,14 @@ const char* StopOf(const v1::Finished& finished) {
 
 // input_tokens are those that were neither found in the cache nor written to it by request.
 Json AnthropicUsage(const v1::Usage& usage) {
-  const uint32_t written = usage.written_5m_tokens() + usage.written_1h_tokens();
+  const uint32_t written = usage.written_five_minutes_tokens() + usage.written_hour_tokens();
   return {{"input_tokens",
            usage.prompt_tokens() - std::min(usage.prompt_tokens(), usage.cached_tokens() + written)},
           {"cache_creation_input_tokens", written},
           {"cache_read_input_tokens", usage.cached_tokens()},
           {"cache_creation",
-           {{"ephemeral_5m_input_tokens", usage.written_5m_tokens()},
-            {"ephemeral_1h_input_tokens", usage.written_1h_tokens()}}},
+           {{"ephemeral_5m_input_tokens", usage.written_five_minutes_tokens()},
+            {"ephemeral_1h_input_tokens", usage.written_hour_tokens()}}},
           {"output_tokens", usage.completion_tokens()}};
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/base/status.h"
 #include "gateway/mapping/cache_mark.h"
+#include "gateway/mapping/max_tokens.h"
 
 namespace baton::gateway {
 namespace {
@@ -247,7 +248,7 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   BATON_RETURN_IF_ERROR(ReadOutputConfig(body, &request));
   BATON_ASSIGN_OR_RETURN(const auto max_tokens, body.Whole("max_tokens", 0, kMaxTokens));
   if (!max_tokens.has_value()) return body.Wrong("max_tokens", "absent");
-  request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(*max_tokens));
+  SetMaxTokens(*max_tokens, &request);
   request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
   BATON_ASSIGN_OR_RETURN(const auto temperature, body.Number("temperature"));
   BATON_ASSIGN_OR_RETURN(const auto top_p, body.Number("top_p"));
@@ -272,16 +273,10 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   return made;
 }
 
-absl::StatusOr<v1::TokenizeRequest> ReadAnthropicCount(const Json& json, const AnthropicRules& rules) {
+absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& json, const AnthropicRules& rules) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
-  v1::ChatRequest request;
-  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request));
-  v1::TokenizeRequest made;
-  made.set_model(request.model());
-  *made.mutable_conversation() = std::move(*request.mutable_conversation());
-  if (request.thinking().has_enabled()) {
-    made.mutable_conversation()->set_enable_thinking(request.thinking().enabled());
-  }
+  v1::CountTokensRequest made;
+  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, made.mutable_chat()));
   return made;
 }
 

@@ -27,6 +27,6 @@ struct AnthropicMessages {
 absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& body, const AnthropicRules& rules = {});
 
 // The same body without max_tokens.
-absl::StatusOr<v1::TokenizeRequest> ReadAnthropicCount(const Json& body, const AnthropicRules& rules = {});
+absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& body, const AnthropicRules& rules = {});
 
 }  // namespace baton::gateway

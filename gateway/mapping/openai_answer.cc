@@ -32,15 +32,15 @@ Json StopReasonOf(const v1::Finished& finished) {
 // In seconds; the six phases add up to ttft. Who computed the prompt is empty if the other one did.
 Json TimingOf(const v1::Finished& finished) {
   const v1::Timing& timing = finished.timing();
-  return {{"admit", timing.admit()},
-          {"decode_queue", timing.decode_queue()},
-          {"prefill_queue", timing.prefill_queue()},
-          {"prefill", timing.prefill()},
-          {"transfer", timing.transfer()},
-          {"first_token", timing.first_token()},
-          {"ttft", timing.ttft()},
-          {"tpot", timing.has_tpot() ? Json(timing.tpot()) : Json(nullptr)},
-          {"e2e", timing.e2e()},
+  return {{"admit", timing.admit_seconds()},
+          {"decode_queue", timing.decode_queue_seconds()},
+          {"prefill_queue", timing.prefill_queue_seconds()},
+          {"prefill", timing.prefill_seconds()},
+          {"transfer", timing.transfer_seconds()},
+          {"first_token", timing.first_token_seconds()},
+          {"ttft", timing.ttft_seconds()},
+          {"tpot", timing.has_tpot_seconds() ? Json(timing.tpot_seconds()) : Json(nullptr)},
+          {"e2e", timing.e2e_seconds()},
           {"decode_worker", finished.relay().decode_worker()},
           {"prefill_worker", finished.relay().prefill_worker()},
           {"link", finished.relay().link()}};
@@ -112,7 +112,7 @@ Json MessageOf(const Answer::Choice& choice) {
 
 Json OpenAiUsage(const v1::Usage& usage) {
   Json prompt = {{"cached_tokens", usage.cached_tokens()},
-                 {"cache_write_tokens", usage.written_5m_tokens() + usage.written_1h_tokens()}};
+                 {"cache_write_tokens", usage.written_five_minutes_tokens() + usage.written_hour_tokens()}};
   if (usage.approximate_reused_tokens() > 0) {
     prompt["approximate_reused_tokens"] = usage.approximate_reused_tokens();
   }

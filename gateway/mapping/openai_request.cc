@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "gateway/mapping/cache_mark.h"
+#include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
 #include "gateway/mapping/openai_constraint.h"
 #include "gateway/mapping/openai_fields.h"
@@ -186,11 +187,13 @@ absl::Status ReadOpenAiToolChoice(JsonObject& body, v1::ChatRequest* request) {
   return absl::OkStatus();
 }
 
-absl::Status ReadStop(JsonObject& body, v1::StopConditions* stop) {
+template <typename Request>
+absl::Status ReadStop(JsonObject& body, Request* request) {
   for (const char* const name : {"max_tokens", "max_completion_tokens"}) {
-    BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole(name, 0, kMaxTokens),
-                                        [&](int64_t n) { stop->set_max_tokens(static_cast<uint32_t>(n)); }));
+    BATON_RETURN_IF_ERROR(
+        Copy<int64_t>(body.Whole(name, 0, kMaxTokens), [&](int64_t n) { SetMaxTokens(n, request); }));
   }
+  v1::StopConditions* const stop = request->mutable_stop();
   if (const Json* const texts = body.Find("stop"); texts != nullptr) {  // null: absent
     if (texts->is_string()) {
       stop->add_stop(texts->get<std::string>());
@@ -289,7 +292,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
   if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
-  BATON_RETURN_IF_ERROR(ReadStop(body, request.mutable_stop()));
+  BATON_RETURN_IF_ERROR(ReadStop(body, &request));
   BATON_RETURN_IF_ERROR(ReadOptions(body, request.mutable_options()));
   BATON_RETURN_IF_ERROR(ReadModeration(body, request.mutable_options()));
   BATON_RETURN_IF_ERROR(ReadAnswer(body, &chat.answer));
@@ -329,9 +332,10 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
   if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
-  BATON_RETURN_IF_ERROR(ReadStop(body, request.mutable_stop()));
+  BATON_RETURN_IF_ERROR(ReadStop(body, &request));
   // The API's default.
-  if (!request.stop().has_max_tokens()) request.mutable_stop()->set_max_tokens(16);
+  if (!request.stop().has_max_tokens() && !request.options().prefill_only())
+    request.mutable_stop()->set_max_tokens(16);
   BATON_RETURN_IF_ERROR(ReadOptions(body, request.mutable_options()));
   BATON_RETURN_IF_ERROR(ReadAnswer(body, &completion.answer));
   BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("logprobs", 0, 20));
@@ -369,14 +373,17 @@ absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& json) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::TokenizeRequest request;
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
-  request.set_model(model.value_or(""));
   BATON_ASSIGN_OR_RETURN(const auto prompt, body.Text("prompt"));
   if (prompt.has_value()) {
-    request.set_text(*prompt);
+    request.mutable_generate()->set_model(model.value_or(""));
+    request.mutable_generate()->set_text(*prompt);
     return request;
   }
-  BATON_RETURN_IF_ERROR(ReadMessages(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadOpenAiTools(body, request.mutable_conversation()));
+  v1::ChatRequest& chat = *request.mutable_chat();
+  chat.set_model(model.value_or(""));
+  BATON_RETURN_IF_ERROR(ReadMessages(body, chat.mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadOpenAiTools(body, chat.mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, &chat));
   return request;
 }
 

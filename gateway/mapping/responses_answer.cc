@@ -68,7 +68,7 @@ Json ResponsesUsage(const v1::Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens()},
           {"input_tokens_details",
            {{"cached_tokens", usage.cached_tokens()},
-            {"cache_write_tokens", usage.written_5m_tokens() + usage.written_1h_tokens()}}},
+            {"cache_write_tokens", usage.written_five_minutes_tokens() + usage.written_hour_tokens()}}},
           {"output_tokens", usage.completion_tokens()},
           {"output_tokens_details", Json::object({{"reasoning_tokens", usage.thinking_tokens()}})},
           {"total_tokens", usage.prompt_tokens() + usage.completion_tokens()}};

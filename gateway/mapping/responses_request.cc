@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
 #include "gateway/mapping/openai_fields.h"
 
@@ -317,9 +318,8 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(ReadIncluded(body));
-  BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("max_output_tokens", 0, kMaxTokens), [&](int64_t n) {
-    request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(n));
-  }));
+  BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("max_output_tokens", 0, kMaxTokens),
+                                      [&](int64_t n) { SetMaxTokens(n, &request); }));
   v1::RequestOptions options;
   BATON_RETURN_IF_ERROR(Copy<std::string>(body.Text("prompt_cache_key"),
                                           [&](const std::string& key) { options.set_session_id(key); }));

@@ -64,7 +64,7 @@ std::string TypeIn(const nlohmann::ordered_json& schema) {
 // A value of a call whose arguments obey their schema is JSON, unless the grammar wrote a text.
 constexpr const char* kWrittenAsJson = "any";
 
-void AddTypes(const v1::Tool& tool, bool enforced, v1::AnswerFormat* format) {
+void AddTypes(const v1::Tool& tool, bool enforced, baton::fleet::v1::AnswerFormat* format) {
   const auto schema =
       nlohmann::ordered_json::parse(tool.parameters_json(), nullptr, /*allow_exceptions=*/false);
   if (!schema.is_object() || !schema.contains("properties") || !schema["properties"].is_object()) return;
@@ -121,11 +121,6 @@ absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& requ
   if (!request.has_thinking()) return absl::OkStatus();
   const v1::Thinking& thinking = request.thinking();
   const v1::Conversation& conversation = request.conversation();
-  if (thinking.has_enabled() && conversation.has_enable_thinking() &&
-      thinking.enabled() != conversation.enable_thinking()) {
-    return absl::InvalidArgumentError(
-        "thinking.enabled: conversation.enable_thinking says the opposite; set one");
-  }
   if (thinking.effort().size() > kMaxEffortBytes) {
     return absl::InvalidArgumentError(fmt::format("thinking.effort: {} bytes, at most {} are allowed",
                                                   thinking.effort().size(), kMaxEffortBytes));
@@ -196,18 +191,17 @@ bool CallsConstrained(const ServedModel& model, const v1::ChatRequest& request) 
 }
 
 bool MayThink(const ServedModel& model, const v1::ChatRequest& request) {
-  const bool off =
-      (request.thinking().has_enabled() && !request.thinking().enabled()) ||
-      (request.conversation().has_enable_thinking() && !request.conversation().enable_thinking());
+  const bool off = request.thinking().has_enabled() && !request.thinking().enabled();
   return HasParts(model, request) && model.output.thinking && !model.output.format->channels && !off;
 }
 
-std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v1::ChatRequest& request,
-                                               std::string_view prompt) {
+std::optional<baton::fleet::v1::AnswerFormat> AnswerFormatOf(const ServedModel& model,
+                                                             const v1::ChatRequest& request,
+                                                             std::string_view prompt) {
   if (!HasParts(model, request)) return std::nullopt;
   const output::OutputFormat& known = *model.output.format;
   const Choice& choice = request.tool_choice();
-  v1::AnswerFormat format;
+  baton::fleet::v1::AnswerFormat format;
   format.set_name(std::string(known.name));
   if (model.output.tools && choice.mode() != Choice::MODE_NONE) {
     const absl::flat_hash_set<std::string> allowed(choice.names().begin(), choice.names().end());

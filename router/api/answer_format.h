@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "router/api/served_model.h"
 
@@ -32,7 +32,8 @@ bool MayThink(const ServedModel& model, const v1::ChatRequest& request);
 
 // Of a request that passed both, and the prompt that its conversation rendered to. Nothing: its answer is
 // text only, because the model's format is not known or the client wants it raw.
-std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v1::ChatRequest& request,
-                                               std::string_view prompt);
+std::optional<baton::fleet::v1::AnswerFormat> AnswerFormatOf(const ServedModel& model,
+                                                             const v1::ChatRequest& request,
+                                                             std::string_view prompt);
 
 }  // namespace baton::router

@@ -67,10 +67,10 @@ class Coverage {
     covered = std::max(covered, tokens / kBlockTokens * kBlockTokens);
   }
 
-  std::vector<v1::CacheLease> Leases() const {
-    std::vector<v1::CacheLease> leases;
+  std::vector<baton::fleet::v1::CacheLease> Leases() const {
+    std::vector<baton::fleet::v1::CacheLease> leases;
     const auto add = [&leases](v1::CacheTtl ttl, int64_t tokens) {
-      v1::CacheLease& lease = leases.emplace_back();
+      baton::fleet::v1::CacheLease& lease = leases.emplace_back();
       lease.set_ttl(ttl);
       lease.set_tokens(static_cast<uint32_t>(tokens));
     };
@@ -155,16 +155,16 @@ std::vector<MarkProbe> MarkProbes(const v1::Conversation& conversation) {
   return probes;
 }
 
-std::vector<v1::CacheLease> LeasesOf(int64_t prompt_tokens, const v1::RequestOptions& options) {
+std::vector<baton::fleet::v1::CacheLease> LeasesOf(int64_t prompt_tokens, const v1::RequestOptions& options) {
   Coverage coverage;
   if (options.has_cache()) coverage.Add(TtlOf(options.cache()), prompt_tokens);
   return coverage.Leases();
 }
 
-absl::StatusOr<std::vector<v1::CacheLease>> LeasesOf(std::span<const TokenId> prompt,
-                                                     const v1::Conversation& conversation,
-                                                     const v1::RequestOptions& options,
-                                                     const RenderTokens& render) {
+absl::StatusOr<std::vector<baton::fleet::v1::CacheLease>> LeasesOf(std::span<const TokenId> prompt,
+                                                                   const v1::Conversation& conversation,
+                                                                   const v1::RequestOptions& options,
+                                                                   const RenderTokens& render) {
   Coverage coverage;
   if (options.has_cache()) coverage.Add(TtlOf(options.cache()), std::ssize(prompt));
   for (const MarkProbe& probe : MarkProbes(conversation)) {

@@ -1,9 +1,9 @@
 // Cache marks: where in a prompt the marks of a request lie (v1::CacheMark), and the leases that ask workers
-// to keep what is before them (v1::CacheLease). A mark in a conversation is a position in what the client
-// wrote; its position in the prompt follows from the template. It is where the prompt parts from that of a
-// probe: a conversation that is the same up to the mark, and then goes on otherwise. So a mark covers exactly
-// what a later conversation can find again under this template, and a template that rewrites history needs
-// no rules of its own. Pure functions, any thread.
+// to keep what is before them (baton::fleet::v1::CacheLease). A mark in a conversation is a position in what
+// the client wrote; its position in the prompt follows from the template. It is where the prompt parts from
+// that of a probe: a conversation that is the same up to the mark, and then goes on otherwise. So a mark
+// covers exactly what a later conversation can find again under this template, and a template that rewrites
+// history needs no rules of its own. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ using RenderTokens =
 // The leases that the marks of a request ask for: at most one of each class, each from the start of the
 // prompt and in whole blocks, with ascending tokens. Of a prompt of so many tokens, with the mark in its
 // options alone:
-std::vector<v1::CacheLease> LeasesOf(int64_t prompt_tokens, const v1::RequestOptions& options);
+std::vector<baton::fleet::v1::CacheLease> LeasesOf(int64_t prompt_tokens, const v1::RequestOptions& options);
 // Of a conversation whose prompt is `prompt`. A mark whose probes the template refuses covers nothing. At
 // most two renderings a mark; CANCELLED if one is.
-absl::StatusOr<std::vector<v1::CacheLease>> LeasesOf(std::span<const TokenId> prompt,
-                                                     const v1::Conversation& conversation,
-                                                     const v1::RequestOptions& options,
-                                                     const RenderTokens& render);
+absl::StatusOr<std::vector<baton::fleet::v1::CacheLease>> LeasesOf(std::span<const TokenId> prompt,
+                                                                   const v1::Conversation& conversation,
+                                                                   const v1::RequestOptions& options,
+                                                                   const RenderTokens& render);
 
 }  // namespace baton::router

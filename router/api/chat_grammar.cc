@@ -54,7 +54,7 @@ absl::Status CheckName(const ServedModel& model, const Offered& one) {
 // What the text of an answer obeys that is a part of a larger grammar.
 absl::StatusOr<std::string> TextOf(const ServedModel& model, const v1::Constraint& constraint,
                                    GrammarCheck::Effort effort) {
-  BATON_ASSIGN_OR_RETURN(v1::AnswerGrammar text, model.grammars->GrammarOf(constraint, effort));
+  BATON_ASSIGN_OR_RETURN(baton::fleet::v1::AnswerGrammar text, model.grammars->GrammarOf(constraint, effort));
   if (!constraint.has_lark()) return std::move(*text.mutable_lark());
   std::string inner = output::InnerGrammar(text.lark());
   if (const absl::Status compiles = model.grammars->CompilesMade(inner, effort); !compiles.ok()) {
@@ -82,11 +82,11 @@ absl::Status WhatIsWrong(const GrammarCheck& grammars, const std::vector<Offered
 
 }  // namespace
 
-absl::StatusOr<std::optional<v1::AnswerGrammar>> ChatGrammar(const ServedModel& model,
-                                                             const v1::ChatRequest& request,
-                                                             GrammarCheck::Effort effort) {
+absl::StatusOr<std::optional<baton::fleet::v1::AnswerGrammar>> ChatGrammar(const ServedModel& model,
+                                                                           const v1::ChatRequest& request,
+                                                                           GrammarCheck::Effort effort) {
   const bool constrained = request.has_constraint();
-  v1::AnswerGrammar grammar;
+  baton::fleet::v1::AnswerGrammar grammar;
   if (!CallsConstrained(model, request)) {
     if (!constrained) return std::nullopt;
     if (InChannels(model, request)) {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "router/api/served_model.h"
 
@@ -14,8 +14,8 @@ namespace baton::router {
 
 // Of a request that passed CheckToolChoice and CheckConstraint. Nothing: the answer is free. INVALID_ARGUMENT
 // names the field, and in it the keyword or the line. GrammarCheck::IsNew: it takes a compilation.
-absl::StatusOr<std::optional<v1::AnswerGrammar>> ChatGrammar(const ServedModel& model,
-                                                             const v1::ChatRequest& request,
-                                                             GrammarCheck::Effort effort);
+absl::StatusOr<std::optional<baton::fleet::v1::AnswerGrammar>> ChatGrammar(const ServedModel& model,
+                                                                           const v1::ChatRequest& request,
+                                                                           GrammarCheck::Effort effort);
 
 }  // namespace baton::router

@@ -5,6 +5,8 @@
 // One call at a time, from any thread; no call waits.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
 
@@ -13,6 +15,10 @@ namespace baton::router {
 class ClientStream {
  public:
   virtual ~ClientStream() = default;
+
+  // The most bytes of the whole answer, which goes out in one message; 0: it is a stream. Once the request
+  // was parsed.
+  virtual uint32_t max_answer_bytes() const { return 0; }
 
   // Sends a message; OnWritten follows, and only then the next call to Write or Finish. `more`: another
   // message follows at once, so both may leave in one packet.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -9,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/quote.h"
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
 #include "nlohmann/json.hpp"
@@ -18,6 +21,8 @@ namespace {
 
 // Keeps the order of keys: templates print tools and calls, and models know them in one order.
 using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
 // Builds the variables of one conversation, and counts what they are made of.
 class Builder {
@@ -42,9 +47,6 @@ class Builder {
         tools.push_back(std::move(tool));
       }
       json::Append(&variables, "tools", std::move(tools));
-    }
-    if (conversation.has_enable_thinking()) {
-      json::Append(&variables, "enable_thinking", conversation.enable_thinking());
     }
     json::Append(&variables, "add_generation_prompt", true);
     return variables;
@@ -185,9 +187,16 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
   }
   for (int i = 0; i < conversation.messages_size(); ++i) {
     const v1::Message& message = conversation.messages(i);
-    if (message.role().empty()) {
-      return absl::InvalidArgumentError(
-          fmt::format("conversation.messages[{}].role: empty; use system, user, assistant or tool", i));
+    if (std::ranges::find(kRoles, message.role()) == kRoles.end()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "conversation.messages[{}].role: {} is none; use \"{}\"", i,
+          message.role().empty() ? "empty" : Quoted(message.role()), fmt::join(kRoles, "\", \"")));
+    }
+    for (int j = 0; j < message.parts_size(); ++j) {
+      if (message.parts(j).content_case() == v1::ContentPart::CONTENT_NOT_SET) {
+        return absl::InvalidArgumentError(
+            fmt::format("conversation.messages[{}].parts[{}].content: missing; set text", i, j));
+      }
     }
     for (int j = 0; j < message.tool_calls_size(); ++j) {
       if (message.tool_calls(j).name().empty()) {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "common/telemetry/trace_context.h"
 #include "router/fleet/worker.h"
 
@@ -28,15 +28,15 @@ class DecodeClient {
   // `event` once per event that was asked for, then `done` exactly once; on any thread, possibly before Call
   // returns.
   struct Callbacks {
-    std::function<void(v1::DecodeEvent)> event;
+    std::function<void(baton::fleet::v1::DecodeEvent)> event;
     std::function<void(absl::Status)> done;
   };
 
   virtual ~DecodeClient() = default;
   // Starts the call, which says that it belongs to `trace`. `deadline` is on the router's clock.
-  virtual std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request,
-                                           absl::Time deadline, const telemetry::TraceContext& trace,
-                                           Callbacks callbacks) = 0;
+  virtual std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker,
+                                           baton::fleet::v1::DecodeRequest request, absl::Time deadline,
+                                           const telemetry::TraceContext& trace, Callbacks callbacks) = 0;
 };
 
 }  // namespace baton::router

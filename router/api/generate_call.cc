@@ -56,6 +56,7 @@ void GenerateCall::Cancel() {
 }
 
 std::optional<grpc::ByteBuffer> GenerateCall::Show(const v1::GenerateResponse& response) {
+  // A ChatResponse has the fields of a GenerateResponse.
   return SerializeMessage(response);
 }
 

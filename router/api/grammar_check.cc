@@ -64,8 +64,8 @@ const char* FieldOf(const v1::Constraint& constraint) {
 
 }  // namespace
 
-absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& constraint,
-                                                          Effort effort) const {
+absl::StatusOr<baton::fleet::v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& constraint,
+                                                                        Effort effort) const {
   absl::StatusOr<std::string> lark = LarkOf(constraint);
   absl::Status compiles = lark.status();
   if (compiles.ok()) compiles = constraint.has_lark() ? Compiles(*lark, effort) : CompilesMade(*lark, effort);
@@ -74,7 +74,7 @@ absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& 
     return absl::Status(compiles.code(),
                         fmt::format("{}: {}", FieldOf(constraint), std::string(compiles.message())));
   }
-  v1::AnswerGrammar grammar;
+  baton::fleet::v1::AnswerGrammar grammar;
   grammar.set_lark(*std::move(lark));
   return grammar;
 }

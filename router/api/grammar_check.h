@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "common/base/lru_map.h"
 #include "common/text/grammar.h"
@@ -33,7 +33,8 @@ class GrammarCheck {
   bool available() const { return vocabulary_.ok(); }
 
   // INVALID_ARGUMENT. may_think is the caller's to set.
-  absl::StatusOr<v1::AnswerGrammar> GrammarOf(const v1::Constraint& constraint, Effort effort) const;
+  absl::StatusOr<baton::fleet::v1::AnswerGrammar> GrammarOf(const v1::Constraint& constraint,
+                                                            Effort effort) const;
   // INVALID_ARGUMENT: what is wrong with a grammar, and where.
   absl::Status Compiles(const std::string& lark, Effort effort) const;
   // The same of a grammar that no client has written: without place and lines, which say nothing to a client.

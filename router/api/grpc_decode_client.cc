@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "baton/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
 #include "common/base/check.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/trace_metadata.h"
@@ -13,7 +13,7 @@
 namespace baton::router {
 namespace {
 
-using WorkerStream = rpc::ClientStream<v1::DecodeRequest, v1::DecodeEvent>;
+using WorkerStream = rpc::ClientStream<baton::fleet::v1::DecodeRequest, baton::fleet::v1::DecodeEvent>;
 
 class GrpcDecodeCall final : public DecodeCall {
  public:
@@ -27,7 +27,8 @@ class GrpcDecodeCall final : public DecodeCall {
 
 }  // namespace
 
-std::shared_ptr<DecodeCall> GrpcDecodeClient::Call(const fleet::Worker& worker, v1::DecodeRequest request,
+std::shared_ptr<DecodeCall> GrpcDecodeClient::Call(const fleet::Worker& worker,
+                                                   baton::fleet::v1::DecodeRequest request,
                                                    absl::Time deadline, const telemetry::TraceContext& trace,
                                                    Callbacks callbacks) {
   auto context = std::make_unique<grpc::ClientContext>();
@@ -38,7 +39,8 @@ std::shared_ptr<DecodeCall> GrpcDecodeClient::Call(const fleet::Worker& worker, 
   }
   const std::shared_ptr<grpc::Channel>& channel = worker.identity().channel;
   BATON_CHECK(channel != nullptr);
-  v1::Decode::Stub stub(channel);  // the call keeps the channel, and needs no stub once it has begun
+  baton::fleet::v1::Decode::Stub stub(
+      channel);  // the call keeps the channel, and needs no stub once it has begun
   return std::make_shared<GrpcDecodeCall>(
       WorkerStream::Call(std::move(request), std::move(context),
                          {.event = std::move(callbacks.event), .done = std::move(callbacks.done)},

@@ -13,7 +13,7 @@ class GrpcDecodeClient final : public DecodeClient {
   // Deadlines are on `clock`, which outlives the client.
   explicit GrpcDecodeClient(const Clock& clock) : clock_(clock) {}
 
-  std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request,
+  std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, baton::fleet::v1::DecodeRequest request,
                                    absl::Time deadline, const telemetry::TraceContext& trace,
                                    Callbacks callbacks) override;
 

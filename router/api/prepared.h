@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/tenant_limits.h"
@@ -38,7 +38,7 @@ struct Prepared {
   // Of the model's fleet; null: the flow counts with its own.
   Probe* probe = nullptr;
   admission::TenantId tenant;
-  v1::DecodeRequest request;
+  baton::fleet::v1::DecodeRequest request;
   // Hashes of the prompt's full blocks; empty: not known.
   std::vector<kv::BlockHash> chain;
   int choices = 1;

@@ -29,7 +29,8 @@ bool IsCheap(const v1::GenerateRequest& request) {
 bool IsCheap(const v1::ChatRequest&) { return false; }
 
 // The hashes of the prompt's blocks as the workers make them.
-std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::string& domain) {
+std::vector<kv::BlockHash> ChainOf(const baton::fleet::v1::DecodeRequest& request,
+                                   const std::string& domain) {
   if (domain.empty()) return {};  // no worker is up, or none says
   static_assert(sizeof(TokenId) == sizeof(int32_t));
   const std::span tokens(reinterpret_cast<const TokenId*>(request.token_ids().data()),
@@ -161,7 +162,7 @@ template <typename Request>
 absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) const {
   BATON_RETURN_IF_ERROR(parse(request));
   BATON_RETURN_IF_ERROR(context_.preparer->models().Resolve(*tenant_, request));
-  BATON_RETURN_IF_ERROR(context_.preparer->Check(*request));
+  BATON_RETURN_IF_ERROR(context_.preparer->Check(*request, client_->max_answer_bytes()));
   if (context_.classifiers != nullptr) {
     BATON_RETURN_IF_ERROR(context_.classifiers->CheckNone(request->model()));
   }
@@ -170,9 +171,9 @@ absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) 
 }
 
 template <typename Request>
-bool RequestDriver::Prepare(const Request& request, std::optional<v1::AnswerGrammar> grammar) {
-  auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
-      context_.preparer->Prepare(request, *tenant_, std::move(grammar), [this] { return Wanted(); }));
+bool RequestDriver::Prepare(const Request& request, std::optional<baton::fleet::v1::AnswerGrammar> grammar) {
+  auto prepared = std::make_shared<absl::StatusOr<Prepared>>(context_.preparer->Prepare(
+      request, *tenant_, std::move(grammar), [this] { return Wanted(); }, client_->max_answer_bytes()));
   if (prepared->ok()) {
     context_.probe->Neutralised((*prepared)->neutralised);
     if (context_.prices != nullptr) (*prepared)->price = context_.prices->Find((*prepared)->model->name);
@@ -296,8 +297,8 @@ void RequestDriver::Do(Dial& dial) {
   calls_[choice] = context_.decode->Call(
       *dial.worker, std::move(dial.request), deadline_, dial.trace,
       {.event =
-           [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
-             auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
+           [self = shared_from_this(), choice, attempt](baton::fleet::v1::DecodeEvent event) {
+             auto held = std::make_shared<baton::fleet::v1::DecodeEvent>(std::move(event));
              self->Post([choice, attempt, held](RequestFlow& flow) {
                return flow.OnDecodeEvent(choice, attempt, std::move(*held));
              });

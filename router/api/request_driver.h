@@ -124,7 +124,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   void SubmitGrammar(size_t bytes, std::shared_ptr<Request> request);
   // Renders, tokenizes and hashes; likewise.
   template <typename Request>
-  bool Prepare(const Request& request, std::optional<v1::AnswerGrammar> grammar);
+  bool Prepare(const Request& request, std::optional<baton::fleet::v1::AnswerGrammar> grammar);
   // A job of this call.
   Executor::Job JobOf(size_t bytes, std::function<bool()> work);
   void Refuse(absl::Status status);

@@ -39,7 +39,7 @@ absl::Status Named(const std::string& worker, const absl::Status& status) {
 
 // Lowers max_tokens to what the worker's KV memory holds beside the prompt, but not below what a choice that
 // has `sent` tokens already needs: then the worker refuses, and says how much it has.
-void BoundByMemory(const fleet::Worker& worker, size_t sent, v1::DecodeRequest* request) {
+void BoundByMemory(const fleet::Worker& worker, size_t sent, baton::fleet::v1::DecodeRequest* request) {
   if (worker.TotalBlocks() == 0) return;  // not known
   const int64_t room = worker.TotalBlocks() * kBlockTokens - request->token_ids_size();
   const int64_t bound = std::max<int64_t>(room, static_cast<int64_t>(sent) + 1);
@@ -71,7 +71,7 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   prepared_ = *std::move(prepared);
   choices_.resize(prepared_.choices);
   trace_.Submitted(prepared_);
-  const v1::DecodeRequest& request = prepared_.request;
+  const baton::fleet::v1::DecodeRequest& request = prepared_.request;
   account_ = billing::UsageAccount(request.token_ids_size(), prepared_.choices);
   StartModeration(&actions);
   // A prompt that may be refused is judged before anything is computed for it.
@@ -82,7 +82,7 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
 }
 
 void RequestFlow::SubmitAll(Actions* actions) {
-  const v1::DecodeRequest& request = prepared_.request;
+  const baton::fleet::v1::DecodeRequest& request = prepared_.request;
   DispatchRequest submitted;
   submitted.tenant = prepared_.tenant;
   submitted.model = prepared_.model->meter;
@@ -152,14 +152,14 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
     dial.request.set_resumed_tokens(static_cast<uint32_t>(state.sent.size()));
   }
   const fleet::Worker* const peer = state.placement.fetch_from.get();
-  const auto name_peer = [&](const fleet::Worker::Identity& to, v1::PeerPrefix* hint) {
+  const auto name_peer = [&](const fleet::Worker::Identity& to, baton::fleet::v1::PeerPrefix* hint) {
     if (!to.peer_fetch || to.address == peer->identity().address) return;
     hint->set_worker(peer->identity().id);
     hint->set_address(peer->identity().address);
     hint->set_blocks(static_cast<uint32_t>(state.placement.fetch_blocks));
   };
   for (const auto& prefill : state.placement.prefill) {
-    v1::PrefillTarget* target = dial.request.add_prefill();
+    baton::fleet::v1::PrefillTarget* target = dial.request.add_prefill();
     target->set_worker(prefill->identity().id);
     target->set_address(prefill->identity().address);
     if (peer != nullptr) name_peer(prefill->identity(), target->mutable_fetch());
@@ -169,7 +169,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   return actions;
 }
 
-Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent event) {
+Actions RequestFlow::OnDecodeEvent(int choice, int attempt, baton::fleet::v1::DecodeEvent event) {
   Actions actions;
   if (end_.has_value()) return actions;
   ChoiceState& state = choices_[choice];
@@ -180,7 +180,7 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
     return actions;
   }
   const State needed = event.has_accepted() ? State::kDialing : State::kRunning;
-  if (event.event_case() == v1::DecodeEvent::EVENT_NOT_SET || state.state != needed) {
+  if (event.event_case() == baton::fleet::v1::DecodeEvent::EVENT_NOT_SET || state.state != needed) {
     EndWith(absl::InternalError(fmt::format("decode worker {} sent event {} out of turn",
                                             state.placement.decode->identity().id,
                                             static_cast<int>(event.event_case()))),
@@ -290,7 +290,7 @@ void RequestFlow::SendDelta(int choice, v1::Delta delta, Actions* actions) {
   Send({.response = std::move(response), .choice = choice, .attempt = state.attempt}, actions);
 }
 
-void RequestFlow::OnFinished(int choice, v1::Finished finished, const v1::StepMeans& steps,
+void RequestFlow::OnFinished(int choice, v1::Finished finished, const baton::fleet::v1::StepMeans& steps,
                              Actions* actions) {
   ChoiceState& state = choices_[choice];
   if (prepared_.fills_context && finished.reason() == v1::FINISH_REASON_LENGTH) {

@@ -28,7 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
@@ -77,7 +77,7 @@ struct Dial {
   int choice;
   int attempt;
   std::shared_ptr<const fleet::Worker> worker;
-  v1::DecodeRequest request;
+  baton::fleet::v1::DecodeRequest request;
   telemetry::TraceContext trace;
 };
 // Ask for the next event of the choice's call.
@@ -148,7 +148,7 @@ class RequestFlow {
   // The dispatcher could not take the request in.
   Actions OnNotAdmitted(absl::Status status);
   Actions OnPlaced(int choice, absl::StatusOr<Placement> placement);
-  Actions OnDecodeEvent(int choice, int attempt, v1::DecodeEvent event);
+  Actions OnDecodeEvent(int choice, int attempt, baton::fleet::v1::DecodeEvent event);
   Actions OnDecodeEnd(int choice, int attempt, const absl::Status& status);
   // What the classifier found, or why it has nothing to say.
   Actions OnVerdict(int choice, absl::StatusOr<moderation::Verdict> verdict);
@@ -218,7 +218,7 @@ class RequestFlow {
     Placement placement;
     absl::Time dialed;
     std::optional<absl::Time> first_token;
-    v1::Opening opening;  // of the worker that drew the first token
+    baton::fleet::v1::Opening opening;  // of the worker that drew the first token
     absl::Time last_token;
     // Tokens that came so far, whether the client has them or the gate: with the prompt, what another worker
     // needs to go on from here.
@@ -239,7 +239,8 @@ class RequestFlow {
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void SendDelta(int choice, v1::Delta delta, Actions* actions);
-  void OnFinished(int choice, v1::Finished finished, const v1::StepMeans& steps, Actions* actions);
+  void OnFinished(int choice, v1::Finished finished, const baton::fleet::v1::StepMeans& steps,
+                  Actions* actions);
   // Fills in what the router knows about a choice that ends now, and lets go of its worker.
   void Complete(int choice, v1::Finished* finished);
   // Sends the last message of a choice.

@@ -20,7 +20,7 @@ void RequestFlow::Complete(int choice, v1::Finished* cut) {
     // What was cached and how the first token came is told once, by the worker that began. The pace is ours.
     finished.mutable_relay()->set_migrations(static_cast<uint32_t>(state.migrations));
     if (!state.sent.empty()) *finished.mutable_timing() = state.opening.timing();
-    finished.mutable_timing()->clear_tpot();
+    finished.mutable_timing()->clear_tpot_seconds();
   }
   SetUsage(account_.Choice(choice), finished.mutable_usage());
   DiagnoseMiss(choice, &finished);
@@ -30,21 +30,23 @@ void RequestFlow::Complete(int choice, v1::Finished* cut) {
   const absl::Time first = state.first_token.value_or(now);
   const PhaseSeconds phases = SplitTtft(absl::ToDoubleSeconds(first - options_.arrival),
                                         absl::ToDoubleSeconds(state.dialed - options_.arrival), *timing);
-  timing->set_admit(phases.admit);
-  timing->set_decode_queue(phases.decode_queue);
-  timing->set_prefill_queue(phases.prefill_queue);
-  timing->set_prefill(phases.prefill);
-  timing->set_transfer(phases.transfer);
-  timing->set_first_token(phases.first_token);
-  timing->set_ttft(phases.Sum());
-  timing->set_e2e(absl::ToDoubleSeconds(now - options_.arrival));
-  if (!timing->has_tpot() && state.tokens > 1) {
-    timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
+  timing->set_admit_seconds(phases.admit);
+  timing->set_decode_queue_seconds(phases.decode_queue);
+  timing->set_prefill_queue_seconds(phases.prefill_queue);
+  timing->set_prefill_seconds(phases.prefill);
+  timing->set_transfer_seconds(phases.transfer);
+  timing->set_first_token_seconds(phases.first_token);
+  timing->set_ttft_seconds(phases.Sum());
+  timing->set_e2e_seconds(absl::ToDoubleSeconds(now - options_.arrival));
+  if (!timing->has_tpot_seconds() && state.tokens > 1) {
+    timing->set_tpot_seconds(absl::ToDoubleSeconds(state.last_token - first) /
+                             static_cast<double>(state.tokens - 1));
   }
   probe().Phases(phases);
   trace_.Finished(choice, state.dialed, first, phases.first_token);
-  if (timing->has_tpot()) probe().Pace(timing->tpot());
-  probe().Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
+  if (timing->has_tpot_seconds()) probe().Pace(timing->tpot_seconds());
+  probe().Judge(timing->ttft_seconds(),
+                timing->has_tpot_seconds() ? std::optional(timing->tpot_seconds()) : std::nullopt);
   outcome_.decode_worker = finished.relay().decode_worker();
   outcome_.prefill_worker = finished.relay().prefill_worker();
 }
@@ -74,10 +76,10 @@ PhaseSeconds SplitTtft(double ttft, double admit, const v1::Timing& worker) {
   PhaseSeconds phases;
   phases.admit = std::clamp(admit, 0.0, ttft);
   const double rest = ttft - phases.admit;
-  phases.decode_queue = std::max(0.0, worker.decode_queue());
-  phases.prefill_queue = std::max(0.0, worker.prefill_queue());
-  phases.prefill = std::max(0.0, worker.prefill());
-  phases.transfer = std::max(0.0, worker.transfer());
+  phases.decode_queue = std::max(0.0, worker.decode_queue_seconds());
+  phases.prefill_queue = std::max(0.0, worker.prefill_queue_seconds());
+  phases.prefill = std::max(0.0, worker.prefill_seconds());
+  phases.transfer = std::max(0.0, worker.transfer_seconds());
   const double reported = phases.decode_queue + phases.prefill_queue + phases.prefill + phases.transfer;
   if (reported > rest) {
     const double scale = rest / reported;

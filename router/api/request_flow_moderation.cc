@@ -113,7 +113,7 @@ void RequestFlow::OnPromptVerdict(bool bad, Actions* actions) {
       v1::Finished finished;
       finished.set_reason(v1::FINISH_REASON_CONTENT_FILTER);
       finished.mutable_usage();
-      finished.mutable_timing()->set_e2e(absl::ToDoubleSeconds(clock_.Now() - options_.arrival));
+      finished.mutable_timing()->set_e2e_seconds(absl::ToDoubleSeconds(clock_.Now() - options_.arrival));
       EndChoice(static_cast<int>(i), std::move(finished), actions);
     }
     return;

@@ -44,24 +44,30 @@ void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
 
 // What Generate and Chat share.
 template <typename Request>
-absl::Status CheckCommon(const ServedModel& model, const Request& request) {
+absl::Status CheckCommon(const ServedModel& model, const Request& request, uint32_t max_answer_bytes) {
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
   BATON_RETURN_IF_ERROR(CheckOptions(request.options()));
-  if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0 && request.options().n() > 1) {
-    return absl::InvalidArgumentError(fmt::format(
-        "options.n: {} choices of no tokens; with stop.max_tokens 0 it is 1", request.options().n()));
+  if (request.options().prefill_only()) {
+    if (request.stop().has_max_tokens()) {
+      return absl::InvalidArgumentError(
+          "stop.max_tokens: with options.prefill_only nothing is generated: leave out one or the other");
+    }
+    if (request.options().n() > 1) {
+      return absl::InvalidArgumentError(fmt::format(
+          "options.n: {} choices of no tokens; with options.prefill_only it is 1", request.options().n()));
+    }
   }
-  if (request.output().max_answer_bytes() > 0 && request.stop().has_max_tokens()) {
+  if (max_answer_bytes > 0 && request.stop().has_max_tokens()) {
     const int choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
-    if (const int64_t most = TokensOfMessage(request.output(), choices); request.stop().max_tokens() > most) {
+    if (const int64_t most = TokensOfMessage(request.output(), max_answer_bytes, choices);
+        request.stop().max_tokens() > most) {
       return rpc::WithReason(
           absl::InvalidArgumentError(
               fmt::format("stop.max_tokens: {} choices of {} tokens make more than {} bytes in one message: "
-                          "ask for at most {}, "
-                          "or take them as a stream (Chat), or raise output.max_answer_bytes",
-                          choices, request.stop().max_tokens(), request.output().max_answer_bytes(), most)),
+                          "ask for at most {}, or take them as a stream, or raise max_answer_bytes",
+                          choices, request.stop().max_tokens(), max_answer_bytes, most)),
           rpc::kAnswerTooLarge);
     }
   }
@@ -190,17 +196,19 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
 }
 
 // Tokens that the prompt may have beside the answer that the request asks for, or beside a fitting one.
-int64_t RoomForPrompt(const ServedModel& model, const v1::StopConditions& stop) {
-  if (stop.has_max_tokens()) return model.context - std::max<int64_t>(1, stop.max_tokens());
+int64_t RoomForPrompt(const ServedModel& model, const v1::ChatRequest& request) {
+  const v1::StopConditions& stop = request.stop();
+  if (request.options().prefill_only()) return model.context;
+  if (stop.has_max_tokens()) return model.context - stop.max_tokens();
   const int64_t fitting = std::max<int64_t>(1, model.context / 4);
   return model.context - std::min<int64_t>(fitting, model.defaults.max_new_tokens.value_or(fitting));
 }
 
-void SetLeases(std::vector<v1::CacheLease> leases, v1::DecodeRequest* decode) {
-  for (v1::CacheLease& lease : leases) *decode->add_leases() = std::move(lease);
+void SetLeases(std::vector<baton::fleet::v1::CacheLease> leases, baton::fleet::v1::DecodeRequest* decode) {
+  for (baton::fleet::v1::CacheLease& lease : leases) *decode->add_leases() = std::move(lease);
 }
 
-void SetReusable(std::span<const kv::ReusableSpan> spans, v1::DecodeRequest* decode) {
+void SetReusable(std::span<const kv::ReusableSpan> spans, baton::fleet::v1::DecodeRequest* decode) {
   for (const kv::ReusableSpan& span : spans) {
     v1::ReusableSpan& one = *decode->add_reusable();
     one.set_begin(static_cast<uint32_t>(span.begin));
@@ -209,7 +217,7 @@ void SetReusable(std::span<const kv::ReusableSpan> spans, v1::DecodeRequest* dec
 }
 
 // Those that the client gives, of the prompt in `decode`.
-absl::Status SetReusable(const v1::GenerateRequest& request, v1::DecodeRequest* decode) {
+absl::Status SetReusable(const v1::GenerateRequest& request, baton::fleet::v1::DecodeRequest* decode) {
   if (request.reusable_size() > kv::kMaxReusableSpans) {
     return absl::InvalidArgumentError(fmt::format("reusable: {} spans, at most {} are allowed",
                                                   request.reusable_size(), kv::kMaxReusableSpans));
@@ -281,13 +289,26 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
       rendered->tokens.size(), room, model.context));
 }
 
+// The prompt of a conversation: made to fit if the request says so, otherwise at most so many contexts long.
+absl::StatusOr<Fitted> FitOrRender(const ServedModel& model, const v1::ChatRequest& request,
+                                   const Tenant& tenant, int64_t contexts,
+                                   const RequestPreparer::Wanted& wanted) {
+  const int64_t room = RoomForPrompt(model, request);
+  if (Shortens(request.overflow()) && room > 0) return RenderToFit(model, request, tenant, room, wanted);
+  Fitted fitted;
+  BATON_ASSIGN_OR_RETURN(fitted.rendered,
+                         Render(model, request.conversation(), request.thinking(), tenant, contexts, wanted));
+  return fitted;
+}
+
 }  // namespace
 
-absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
+absl::Status RequestPreparer::CheckWithin(const v1::GenerateRequest& request, uint32_t max_answer_bytes,
+                                          int64_t contexts) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
+  BATON_RETURN_IF_ERROR(CheckCommon(*model, request, max_answer_bytes));
   BATON_RETURN_IF_ERROR(CheckCacheMarks(request.options()));
-  if (request.has_text()) return CheckLength(*model, "text", request.text(), 1);
+  if (request.has_text()) return CheckLength(*model, "text", request.text(), contexts);
   if (request.literal())
     return absl::InvalidArgumentError("literal: goes with text, and the prompt has none");
   if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
@@ -296,9 +317,9 @@ absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
   return CheckTokenIds(request.token_ids().ids(), model->vocabulary, "token_ids.ids");
 }
 
-absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
+absl::Status RequestPreparer::Check(const v1::ChatRequest& request, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
+  BATON_RETURN_IF_ERROR(CheckCommon(*model, request, max_answer_bytes));
   BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
   BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
@@ -308,45 +329,35 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   return CheckThinking(*model, request);
 }
 
-absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
-  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  if (request.has_text()) return CheckLength(*model, "text", request.text(), kMaxContexts);
-  if (request.literal()) {
-    return absl::InvalidArgumentError(
-        "literal: goes with text; the text of a conversation is literal anyway");
-  }
-  if (!request.has_conversation()) {
-    return absl::InvalidArgumentError("input: missing; set text or conversation");
-  }
-  return CheckConversationFor(*model, request.conversation());
-}
-
 template <typename Request>
 absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, const Request& request,
-                                                   const Tenant& tenant, v1::DecodeRequest decode,
-                                                   bool clamp) const {
+                                                   const Tenant& tenant,
+                                                   baton::fleet::v1::DecodeRequest decode,
+                                                   uint32_t max_answer_bytes, bool clamp) const {
   Prepared prepared;
   prepared.tenant = tenant.id;
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model.defaults, prepared.seed);
-  *decode.mutable_stop() = request.stop();
+  v1::StopConditions& stop = *decode.mutable_stop();
+  stop = request.stop();
+  if (request.options().prefill_only()) stop.set_max_tokens(0);
   const int64_t prompt_tokens = decode.token_ids_size();
-  BATON_ASSIGN_OR_RETURN(uint32_t max_tokens, ResolveMaxTokens(request.stop(), model.defaults, prompt_tokens,
-                                                               model.context, clamp));
-  prepared.open_ended = !request.stop().has_max_tokens();
+  BATON_ASSIGN_OR_RETURN(uint32_t max_tokens,
+                         ResolveMaxTokens(stop, model.defaults, prompt_tokens, model.context, clamp));
+  prepared.open_ended = !stop.has_max_tokens();
   if (clamp) {
     const int64_t room = model.context - prompt_tokens;
-    const bool asked = request.stop().has_max_tokens();
+    const bool asked = stop.has_max_tokens();
     prepared.fills_context =
-        asked ? request.stop().max_tokens() > room : model.defaults.max_new_tokens.value_or(room + 1) > room;
+        asked ? stop.max_tokens() > room : model.defaults.max_new_tokens.value_or(room + 1) > room;
     if (asked && prepared.fills_context) prepared.context.set_clamped_max_tokens(max_tokens);
   }
-  if (request.output().max_answer_bytes() > 0 && !request.stop().has_max_tokens()) {
+  if (max_answer_bytes > 0 && prepared.open_ended) {
     max_tokens = static_cast<uint32_t>(
-        std::min<int64_t>(max_tokens, TokensOfMessage(request.output(), prepared.choices)));
+        std::min<int64_t>(max_tokens, TokensOfMessage(request.output(), max_answer_bytes, prepared.choices)));
   }
-  decode.mutable_stop()->set_max_tokens(max_tokens);
+  stop.set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
   decode.set_priority(request.options().priority());
@@ -367,7 +378,8 @@ RequestPreparer::Grammar RequestPreparer::GrammarOf(const v1::GenerateRequest& r
                                                     GrammarCheck::Effort effort) const {
   if (!request.has_constraint()) return std::nullopt;
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  BATON_ASSIGN_OR_RETURN(v1::AnswerGrammar grammar, model->grammars->GrammarOf(request.constraint(), effort));
+  BATON_ASSIGN_OR_RETURN(baton::fleet::v1::AnswerGrammar grammar,
+                         model->grammars->GrammarOf(request.constraint(), effort));
   return std::optional(std::move(grammar));
 }
 
@@ -378,10 +390,10 @@ RequestPreparer::Grammar RequestPreparer::GrammarOf(const v1::ChatRequest& reque
 }
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
-                                                  std::optional<v1::AnswerGrammar> grammar,
-                                                  const Wanted& wanted) const {
+                                                  std::optional<baton::fleet::v1::AnswerGrammar> grammar,
+                                                  const Wanted& wanted, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  v1::DecodeRequest decode;
+  baton::fleet::v1::DecodeRequest decode;
   int64_t neutralised = 0;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const Rendered rendered,
@@ -394,24 +406,18 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& req
   if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
   BATON_RETURN_IF_ERROR(SetReusable(request, &decode));
   SetLeases(LeasesOf(decode.token_ids_size(), request.options()), &decode);
-  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared,
+                         Complete(*model, request, tenant, std::move(decode), max_answer_bytes));
   prepared.neutralised = neutralised;
   return prepared;
 }
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
-                                                  std::optional<v1::AnswerGrammar> grammar,
-                                                  const Wanted& wanted) const {
+                                                  std::optional<baton::fleet::v1::AnswerGrammar> grammar,
+                                                  const Wanted& wanted, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  v1::DecodeRequest decode;
-  const int64_t room = RoomForPrompt(*model, request.stop());
-  Fitted fitted;
-  if (Shortens(request.overflow()) && room > 0) {
-    BATON_ASSIGN_OR_RETURN(fitted, RenderToFit(*model, request, tenant, room, wanted));
-  } else {
-    BATON_ASSIGN_OR_RETURN(fitted.rendered,
-                           Render(*model, request.conversation(), request.thinking(), tenant, 1, wanted));
-  }
+  baton::fleet::v1::DecodeRequest decode;
+  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, 1, wanted));
   const Rendered& rendered = fitted.rendered;
   SetTokens(rendered.tokens, &decode);
   const v1::Conversation& conversation =
@@ -421,7 +427,7 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
                            Render(*model, probe, request.thinking(), tenant, kMaxContexts, wanted));
     return std::move(made.tokens);
   };
-  BATON_ASSIGN_OR_RETURN(std::vector<v1::CacheLease> leases,
+  BATON_ASSIGN_OR_RETURN(std::vector<baton::fleet::v1::CacheLease> leases,
                          LeasesOf(rendered.tokens, conversation, request.options(), render_tokens));
   SetLeases(std::move(leases), &decode);
   BATON_ASSIGN_OR_RETURN(const std::vector<kv::ReusableSpan> reusable,
@@ -432,7 +438,8 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   }
   if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
   const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
-  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode), clamp));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared,
+                         Complete(*model, request, tenant, std::move(decode), max_answer_bytes, clamp));
   prepared.context.MergeFrom(fitted.report);
   if (prepared.session_key.has_value()) {
     prepared.sections = SectionsOf(model->name, &conversation, tenant.salt);
@@ -441,18 +448,33 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   return prepared;
 }
 
-absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::TokenizeRequest& request,
-                                                               const Tenant& tenant,
-                                                               const Wanted& wanted) const {
+absl::StatusOr<RequestPreparer::Prompt> RequestPreparer::PromptOf(const v1::GenerateRequest& request,
+                                                                  const Tenant&, const Wanted& wanted) const {
+  BATON_RETURN_IF_ERROR(CheckWithin(request, 0, kMaxContexts));
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  auto rendered = request.has_text()
-                      ? EncodePrompt(*model, request.text(), request.literal(), kMaxContexts, wanted)
-                      : Render(*model, request.conversation(), {}, tenant, kMaxContexts, wanted);
-  BATON_RETURN_IF_ERROR(rendered.status());
-  v1::TokenizeResponse response;
-  SetTokens(rendered->tokens, &response);
-  response.set_text(std::move(rendered->text));
-  return response;
+  Prompt prompt;
+  if (request.has_token_ids()) {
+    for (const int32_t id : request.token_ids().ids()) prompt.tokens.emplace_back(id);
+    return prompt;
+  }
+  BATON_ASSIGN_OR_RETURN(Rendered rendered,
+                         EncodePrompt(*model, request.text(), request.literal(), kMaxContexts, wanted));
+  prompt.tokens = std::move(rendered.tokens);
+  prompt.text = std::move(rendered.text);
+  return prompt;
+}
+
+absl::StatusOr<RequestPreparer::Prompt> RequestPreparer::PromptOf(const v1::ChatRequest& request,
+                                                                  const Tenant& tenant,
+                                                                  const Wanted& wanted) const {
+  BATON_RETURN_IF_ERROR(Check(request));
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, kMaxContexts, wanted));
+  Prompt prompt;
+  prompt.tokens = std::move(fitted.rendered.tokens);
+  prompt.text = std::move(fitted.rendered.text);
+  if (fitted.conversation.has_value()) prompt.context = std::move(fitted.report);
+  return prompt;
 }
 
 absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(

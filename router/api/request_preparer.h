@@ -7,7 +7,9 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
@@ -25,9 +27,11 @@ class RequestPreparer {
   RequestPreparer(const ModelRegistry& models, std::function<uint64_t()> draw_seed)
       : models_(models), draw_seed_(std::move(draw_seed)) {}
 
-  absl::Status Check(const v1::GenerateRequest& request) const;
-  absl::Status Check(const v1::ChatRequest& request) const;
-  absl::Status Check(const v1::TokenizeRequest& request) const;
+  // max_answer_bytes: of an answer that goes out in one message; 0: it is a stream.
+  absl::Status Check(const v1::GenerateRequest& request, uint32_t max_answer_bytes = 0) const {
+    return CheckWithin(request, max_answer_bytes, 1);
+  }
+  absl::Status Check(const v1::ChatRequest& request, uint32_t max_answer_bytes = 0) const;
 
   // Whether the call still waits for the result; asked between the steps of the work and during the long
   // ones, which end with CANCELLED once it says false. Null: always.
@@ -36,17 +40,17 @@ class RequestPreparer {
   // The grammar that the answer is drawn under, of a request that passed Check; none: it is free. It may be a
   // refusal, or GrammarCheck::IsNew: it takes a compilation, and is asked for again with that effort, on the
   // grammars' thread.
-  using Grammar = absl::StatusOr<std::optional<v1::AnswerGrammar>>;
+  using Grammar = absl::StatusOr<std::optional<baton::fleet::v1::AnswerGrammar>>;
   Grammar GrammarOf(const v1::GenerateRequest& request, GrammarCheck::Effort effort) const;
   Grammar GrammarOf(const v1::ChatRequest& request, GrammarCheck::Effort effort) const;
 
-  // Of a tenant's request that passed Check, and its grammar.
+  // Prepares a tenant's request that passed Check, with its grammar. max_answer_bytes: as for Check.
   absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
-                                   std::optional<v1::AnswerGrammar> grammar,
-                                   const Wanted& wanted = nullptr) const;
+                                   std::optional<baton::fleet::v1::AnswerGrammar> grammar,
+                                   const Wanted& wanted = nullptr, uint32_t max_answer_bytes = 0) const;
   absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request, const Tenant& tenant,
-                                   std::optional<v1::AnswerGrammar> grammar,
-                                   const Wanted& wanted = nullptr) const;
+                                   std::optional<baton::fleet::v1::AnswerGrammar> grammar,
+                                   const Wanted& wanted = nullptr, uint32_t max_answer_bytes = 0) const;
   // The same with the grammar that the request asks for, compiled here and now.
   template <typename Request>
   absl::StatusOr<Prepared> Prepare(const Request& request, const Tenant& tenant,
@@ -56,10 +60,18 @@ class RequestPreparer {
     return Prepare(request, tenant, *std::move(grammar), wanted);
   }
 
-  // Of a tenant's request that passed Check. Takes what a prompt can't be, up to kMaxContexts times the
-  // context: "how long is it" is a fair question of a text that turns out too long.
-  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request, const Tenant& tenant,
-                                                const Wanted& wanted = nullptr) const;
+  struct Prompt {
+    std::vector<TokenId> tokens;
+    std::string text;                          // that was tokenized; empty if the request has token ids
+    std::optional<v1::ContextReport> context;  // of a conversation that was made to fit
+  };
+  // The prompt that Prepare would make of a tenant's request, which is checked as Check does. Takes what a
+  // prompt can't be, up to kMaxContexts times the context: "how long is it" is a fair question of a text that
+  // turns out too long.
+  absl::StatusOr<Prompt> PromptOf(const v1::GenerateRequest& request, const Tenant& tenant,
+                                  const Wanted& wanted = nullptr) const;
+  absl::StatusOr<Prompt> PromptOf(const v1::ChatRequest& request, const Tenant& tenant,
+                                  const Wanted& wanted = nullptr) const;
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) const;
 
   const ModelRegistry& models() const { return models_; }
@@ -72,10 +84,14 @@ class RequestPreparer {
   static constexpr int64_t kMaxBytesPerToken = 16;
 
  private:
+  // contexts: how many of the model's context a text may have.
+  absl::Status CheckWithin(const v1::GenerateRequest& request, uint32_t max_answer_bytes,
+                           int64_t contexts) const;
   // Adds what Generate and Chat share to the tokens in `decode`. clamp: Overflow.MODE_CLAMP_OUTPUT.
   template <typename Request>
   absl::StatusOr<Prepared> Complete(const ServedModel& model, const Request& request, const Tenant& tenant,
-                                    v1::DecodeRequest decode, bool clamp = false) const;
+                                    baton::fleet::v1::DecodeRequest decode, uint32_t max_answer_bytes,
+                                    bool clamp = false) const;
 
   const ModelRegistry& models_;
   const std::function<uint64_t()> draw_seed_;

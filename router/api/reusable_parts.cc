@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<kv::ReusableSpan>> ReusablePartsOf(std::span<const To
   return spans;
 }
 
-std::vector<kv::ReusableSpan> ReusableSpansOf(const v1::DecodeRequest& request) {
+std::vector<kv::ReusableSpan> ReusableSpansOf(const baton::fleet::v1::DecodeRequest& request) {
   std::vector<kv::ReusableSpan> spans;
   spans.reserve(static_cast<size_t>(request.reusable_size()));
   for (const v1::ReusableSpan& span : request.reusable()) spans.push_back({span.begin(), span.end()});

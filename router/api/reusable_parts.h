@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/ids.h"
@@ -32,6 +32,6 @@ absl::StatusOr<std::vector<kv::ReusableSpan>> ReusablePartsOf(std::span<const To
                                                               const RenderTokens& render);
 
 // As they travel.
-std::vector<kv::ReusableSpan> ReusableSpansOf(const v1::DecodeRequest& request);
+std::vector<kv::ReusableSpan> ReusableSpansOf(const baton::fleet::v1::DecodeRequest& request);
 
 }  // namespace baton::router

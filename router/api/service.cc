@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "router/api/complete_call.h"
+#include "router/api/folded_call.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/moderate_call.h"
 #include "router/api/usage.h"
@@ -14,6 +14,26 @@ namespace baton::router {
 
 using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
+
+namespace {
+
+// The prompt of the request in `asked`, a CountTokensRequest or TokenizeRequest.
+template <typename Asked>
+absl::StatusOr<RequestPreparer::Prompt> PromptOf(const RequestPreparer& preparer, const Tenant& tenant,
+                                                 const RequestPreparer::Wanted& wanted, Asked* asked) {
+  switch (asked->request_case()) {
+    case Asked::kChat:
+      BATON_RETURN_IF_ERROR(preparer.models().Resolve(tenant, asked->mutable_chat()));
+      return preparer.PromptOf(asked->chat(), tenant, wanted);
+    case Asked::kGenerate:
+      BATON_RETURN_IF_ERROR(preparer.models().Resolve(tenant, asked->mutable_generate()));
+      return preparer.PromptOf(asked->generate(), tenant, wanted);
+    default:
+      return absl::InvalidArgumentError("request: missing; set chat or generate");
+  }
+}
+
+}  // namespace
 
 grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Generate(CallbackServerContext* context,
                                                                  const ByteBuffer* request) {
@@ -25,9 +45,14 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
   return GenerateCall::Start<v1::ChatRequest>(context_, "Chat", context, *request);
 }
 
-grpc::ServerUnaryReactor* InferenceService::Complete(CallbackServerContext* context,
-                                                     const ByteBuffer* request, ByteBuffer* response) {
-  return CompleteCall::Start(context_, context, *request, response);
+grpc::ServerUnaryReactor* InferenceService::ChatUnary(CallbackServerContext* context,
+                                                      const ByteBuffer* request, ByteBuffer* response) {
+  return FoldedCall::Start<v1::ChatUnaryRequest>(context_, "ChatUnary", context, *request, response);
+}
+
+grpc::ServerUnaryReactor* InferenceService::GenerateUnary(CallbackServerContext* context,
+                                                          const ByteBuffer* request, ByteBuffer* response) {
+  return FoldedCall::Start<v1::GenerateUnaryRequest>(context_, "GenerateUnary", context, *request, response);
 }
 
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
@@ -76,6 +101,21 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
   return reactor;
 }
 
+grpc::ServerUnaryReactor* InferenceService::CountTokens(CallbackServerContext* context,
+                                                        const ByteBuffer* request, ByteBuffer* response) {
+  return Answer<v1::CountTokensRequest>(
+      context, request, response,
+      [preparer = context_.preparer](
+          v1::CountTokensRequest& parsed, const Tenant& tenant,
+          const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::CountTokensResponse> {
+        BATON_ASSIGN_OR_RETURN(RequestPreparer::Prompt prompt, PromptOf(*preparer, tenant, wanted, &parsed));
+        v1::CountTokensResponse answer;
+        answer.set_prompt_tokens(static_cast<uint32_t>(prompt.tokens.size()));
+        if (prompt.context.has_value()) *answer.mutable_context() = *std::move(prompt.context);
+        return answer;
+      });
+}
+
 grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* context,
                                                      const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::TokenizeRequest>(
@@ -83,9 +123,13 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
       [preparer = context_.preparer](
           v1::TokenizeRequest& parsed, const Tenant& tenant,
           const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::TokenizeResponse> {
-        BATON_RETURN_IF_ERROR(preparer->models().Resolve(tenant, &parsed));
-        BATON_RETURN_IF_ERROR(preparer->Check(parsed));
-        return preparer->Tokenize(parsed, tenant, wanted);
+        BATON_ASSIGN_OR_RETURN(RequestPreparer::Prompt prompt, PromptOf(*preparer, tenant, wanted, &parsed));
+        v1::TokenizeResponse answer;
+        answer.mutable_token_ids()->Reserve(static_cast<int>(prompt.tokens.size()));
+        for (const TokenId token : prompt.tokens) answer.add_token_ids(token.value());
+        answer.set_text(std::move(prompt.text));
+        if (prompt.context.has_value()) *answer.mutable_context() = *std::move(prompt.context);
+        return answer;
       });
 }
 

@@ -1,6 +1,6 @@
-// InferenceService: the public endpoint, as gRPC sees it. Requests come raw (see wire.h). Generate and Chat
-// become a GenerateCall, Complete a CompleteCall; Tokenize and Detokenize run on the executor, ListModels is
-// answered at once. gRPC's threads never wait in it.
+// InferenceService: the public endpoint, as gRPC sees it. Requests come raw (see wire.h). Chat and Generate
+// become a GenerateCall, ChatUnary and GenerateUnary a FoldedCall; CountTokens, Tokenize and Detokenize run
+// on the executor, ListModels is answered at once. gRPC's threads never wait in it.
 #pragma once
 
 #include "baton/v1/inference.grpc.pb.h"
@@ -9,19 +9,26 @@
 namespace baton::router {
 
 class InferenceService final
-    : public v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithRawCallbackMethod_Chat<
-          v1::Inference::WithRawCallbackMethod_Complete<v1::Inference::WithRawCallbackMethod_Tokenize<
-              v1::Inference::WithRawCallbackMethod_Detokenize<v1::Inference::WithRawCallbackMethod_Moderate<
-                  v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>>>> {
+    : public v1::Inference::WithRawCallbackMethod_Chat<v1::Inference::WithRawCallbackMethod_ChatUnary<
+          v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithRawCallbackMethod_GenerateUnary<
+              v1::Inference::WithRawCallbackMethod_CountTokens<v1::Inference::WithRawCallbackMethod_Tokenize<
+                  v1::Inference::WithRawCallbackMethod_Detokenize<
+                      v1::Inference::WithRawCallbackMethod_Moderate<
+                          v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>>>>>> {
  public:
   explicit InferenceService(const CallContext& context) : context_(context) {}
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Chat(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
-  grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ChatUnary(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* GenerateUnary(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* CountTokens(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,

@@ -1,19 +1,16 @@
 #include "router/api/unary_call.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "common/rpc/trace_metadata.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/usage.h"
 
 namespace baton::router {
-namespace {
-
-// The largest message that gRPC's clients take unless they are told otherwise.
-constexpr uint32_t kAnswerBytes = 4 << 20;
-
-}  // namespace
 
 template <typename Request>
 grpc::ServerUnaryReactor* UnaryCall::Run(
@@ -33,9 +30,6 @@ grpc::ServerUnaryReactor* UnaryCall::Run(
       [parse = std::move(parse), held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
         absl::Status status = parse(*held, request);
         held->Clear();
-        if (request->output().max_answer_bytes() == 0) {
-          request->mutable_output()->set_max_answer_bytes(kAnswerBytes);
-        }
         return status;
       });
   return call.get();
@@ -47,6 +41,15 @@ template grpc::ServerUnaryReactor* UnaryCall::Run(
 template grpc::ServerUnaryReactor* UnaryCall::Run(
     const std::shared_ptr<UnaryCall>&, const CallContext&, std::string_view, const grpc::ByteBuffer&,
     std::function<absl::Status(const grpc::ByteBuffer&, v1::ChatRequest*)>);
+
+absl::Status UnaryCall::Bound(uint32_t max_answer_bytes) {
+  if (max_answer_bytes > rpc::kMaxMessageBytes) {
+    return absl::InvalidArgumentError(fmt::format("max_answer_bytes: {}, at most {} are sent in one message",
+                                                  max_answer_bytes, rpc::kMaxMessageBytes));
+  }
+  if (max_answer_bytes > 0) max_answer_bytes_ = max_answer_bytes;
+  return absl::OkStatus();
+}
 
 void UnaryCall::Cancel() {
   std::shared_ptr<RequestDriver> driver;

@@ -8,6 +8,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,6 +39,10 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
   // Ends the call as if its client had gone. Any thread, any number of times.
   void Cancel();
 
+  // The answer may have so many bytes; 0: 4 MiB. While the request is parsed. INVALID_ARGUMENT if they are
+  // more than one message can have.
+  absl::Status Bound(uint32_t max_answer_bytes);
+
  private:
   // The next message of the stream. The driver's, one thread at a time, as is Answer.
   virtual void Add(const v1::GenerateResponse& response) = 0;
@@ -50,6 +55,7 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
   void Write(const v1::GenerateResponse& response, bool more) final;
   void Finish(const absl::Status& status, const v1::GenerateResponse* last,
               const v1::RequestUsage* usage) final;
+  uint32_t max_answer_bytes() const final { return max_answer_bytes_; }
   // No message ever waits for the client.
   void Abort(const absl::Status&) final {}
 
@@ -59,6 +65,8 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
 
   grpc::CallbackServerContext& server_context_;
   grpc::ByteBuffer& response_;
+  // The largest message that gRPC's clients take unless they are told otherwise.
+  uint32_t max_answer_bytes_ = 4 << 20;
   // Until OnDone.
   std::shared_ptr<UnaryCall> self_;
   std::shared_ptr<RequestDriver> driver_;

@@ -12,8 +12,8 @@ namespace baton::router {
 billing::UsageAccount::PromptReport PromptReportOf(const v1::Usage& usage) {
   return {.decode_cached = usage.decode_cached_tokens(),
           .prefill_cached = usage.prefill_cached_tokens(),
-          .written_5m = usage.written_5m_tokens(),
-          .written_1h = usage.written_1h_tokens()};
+          .written_5m = usage.written_five_minutes_tokens(),
+          .written_1h = usage.written_hour_tokens()};
 }
 
 void SetUsage(const billing::TokenCounts& counts, v1::Usage* usage) {
@@ -23,8 +23,8 @@ void SetUsage(const billing::TokenCounts& counts, v1::Usage* usage) {
   usage->set_prefill_cached_tokens(static_cast<uint32_t>(counts.prefill_cached));
   usage->set_thinking_tokens(static_cast<uint32_t>(counts.thinking));
   usage->set_cached_tokens(static_cast<uint32_t>(counts.cached()));
-  usage->set_written_5m_tokens(static_cast<uint32_t>(counts.written_5m));
-  usage->set_written_1h_tokens(static_cast<uint32_t>(counts.written_1h));
+  usage->set_written_five_minutes_tokens(static_cast<uint32_t>(counts.written_5m));
+  usage->set_written_hour_tokens(static_cast<uint32_t>(counts.written_1h));
   usage->set_drafted_tokens(static_cast<uint32_t>(counts.drafted));
   usage->set_accepted_tokens(static_cast<uint32_t>(counts.accepted));
   usage->set_plain_tokens(static_cast<uint32_t>(counts.plain));
@@ -42,8 +42,8 @@ v1::Prices PricesOf(const billing::Price& price) {
   prices.set_currency(price.currency);
   prices.set_prompt(billing::FormatMillionths(price.prompt));
   prices.set_cached(billing::FormatMillionths(price.cached));
-  prices.set_written_5m(billing::FormatMillionths(price.written_5m));
-  prices.set_written_1h(billing::FormatMillionths(price.written_1h));
+  prices.set_written_five_minutes(billing::FormatMillionths(price.written_5m));
+  prices.set_written_hour(billing::FormatMillionths(price.written_1h));
   prices.set_completion(billing::FormatMillionths(price.completion));
   return prices;
 }

@@ -61,6 +61,11 @@ absl::Status CheckSampling(const v1::SamplingParams& sampling, int64_t vocabular
 }
 
 absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary) {
+  if (stop.has_max_tokens() && stop.max_tokens() == 0) {
+    return Invalid(
+        "stop.max_tokens: 0; ask for at least 1, or set options.prefill_only to have the prompt computed and "
+        "cached, and nothing generated");
+  }
   if (stop.stop_size() > kMaxStopStrings) {
     return Invalid("stop.stop: {} strings, at most {} are allowed", stop.stop_size(), kMaxStopStrings);
   }
@@ -84,10 +89,6 @@ absl::Status CheckOutput(const v1::OutputOptions& output) {
   }
   if (output.top_logprobs() > 0 && !output.logprobs()) {
     return Invalid("output.top_logprobs: {} without output.logprobs; set that too", output.top_logprobs());
-  }
-  if (output.max_answer_bytes() > rpc::kMaxMessageBytes) {
-    return Invalid("output.max_answer_bytes: {}, at most {} are sent in one message",
-                   output.max_answer_bytes(), rpc::kMaxMessageBytes);
   }
   return absl::OkStatus();
 }
@@ -151,13 +152,13 @@ absl::Status ExceedsContext(const std::string& message) {
   return rpc::WithReason(absl::InvalidArgumentError(message), rpc::kContextLengthExceeded);
 }
 
-int64_t TokensOfMessage(const v1::OutputOptions& output, int choices) {
+int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices) {
   // A token's text, its id, and a TokenLogprob: its bytes, two numbers and their tags. They are averages.
   constexpr int64_t kText = 8, kId = 3, kLogprob = 18;
   int64_t bytes = kText;
   if (output.token_ids()) bytes += kId;
   if (output.logprobs()) bytes += kLogprob * (1 + int64_t{output.top_logprobs()});
-  return std::max<int64_t>(1, output.max_answer_bytes() / (bytes * choices));
+  return std::max<int64_t>(1, max_answer_bytes / (bytes * choices));
 }
 
 absl::Status DrainingError() {
@@ -170,7 +171,7 @@ absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
                                           const model::GenerationDefaults& defaults, int64_t prompt_tokens,
                                           int64_t context, bool clamp) {
   const int64_t room = context - prompt_tokens;
-  const bool warms = stop.has_max_tokens() && stop.max_tokens() == 0;
+  const bool warms = stop.has_max_tokens() && stop.max_tokens() == 0;  // RequestOptions.prefill_only
   if (room < (warms ? 0 : 1)) {
     return ExceedsContext(fmt::format("prompt: {} tokens leave no room for an answer in the context of {}",
                                       prompt_tokens, context));

@@ -42,9 +42,8 @@ absl::Status NoValueOf(const google::protobuf::EnumDescriptor& type, std::string
 // reason (rpc::ReasonOf) and shorten the conversation.
 absl::Status ExceedsContext(const std::string& message);
 
-// The most tokens of each of `choices` answers that fit output.max_answer_bytes in one message, as an
-// estimate.
-int64_t TokensOfMessage(const v1::OutputOptions& output, int choices);
+// The most tokens of each of `choices` answers that fit so many bytes in one message, as an estimate.
+int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices);
 
 // UNAVAILABLE: the router is leaving, and waits no longer for what it has begun; another may answer at once.
 absl::Status DrainingError();

@@ -17,7 +17,8 @@ struct UsageRecord {
   absl::Time ended;  // by the calendar
   std::string request_id;
   std::string trace_id;  // in hexadecimal; empty: none
-  std::string method;    // "Generate", "Chat" or "Complete"
+  std::string method;    // of baton.v1.Inference: "Chat", "ChatUnary", "Generate" or "GenerateUnary"; or of
+                         // another protocol
   std::string tenant;    // empty: the caller was refused
   std::string key;       // id of the API key, or the name in the certificate; empty: anonymous
   std::string model;     // empty: the request was refused before one was found

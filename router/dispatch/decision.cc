@@ -14,7 +14,7 @@ constexpr double kMostAnswers = 1e6, kMostContext = 1e12;
 void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const {
   info->set_policy(policy);
   info->set_reason(std::string(placement::ReasonName(selection.reason)));
-  info->set_predicted_ttft(selection.predicted.ttft());
+  info->set_predicted_ttft_seconds(selection.predicted.ttft());
   info->set_prompt_blocks(static_cast<uint32_t>(prompt_blocks));
   info->set_decode_matched_blocks(static_cast<uint32_t>(decode_matched));
   info->set_prefill_matched_blocks(static_cast<uint32_t>(prefill_matched));
@@ -26,7 +26,7 @@ void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const
 }
 
 std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finished,
-                                                      const v1::StepMeans& steps) const {
+                                                      const baton::fleet::v1::StepMeans& steps) const {
   const v1::Usage& usage = finished.usage();
   const v1::Timing& timing = finished.timing();
   const v1::Relay& relay = finished.relay();
@@ -45,8 +45,8 @@ std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finish
     } else {
       cached = std::min(cached, prefill_matched * kBlockTokens);
     }
-    outcome.wait_seconds = timing.prefill_queue();
-    outcome.ship_seconds = timing.transfer();
+    outcome.wait_seconds = timing.prefill_queue_seconds();
+    outcome.ship_seconds = timing.transfer_seconds();
     outcome.shipped_bytes = static_cast<int64_t>(relay.shipped_bytes());
   }
   if (computed->departed() || decode->departed()) return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finish
   outcome.decode = decode->slot();
   outcome.cached_tokens = cached;
   outcome.uncached_tokens = std::max<int64_t>(0, prompt_tokens - cached);
-  outcome.compute_seconds = timing.prefill();
+  outcome.compute_seconds = timing.prefill_seconds();
   if (relay.fetched_tokens() > 0) {
     outcome.fetch_seconds = relay.fetch_seconds();
     outcome.fetched_tokens = relay.fetched_tokens();

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "router/fleet/worker.h"
 #include "router/placement/policy.h"
@@ -31,7 +31,8 @@ struct Decision {
   void Explain(const std::string& policy, v1::PlacementInfo* info) const;
   // Nothing if the prompt was computed on a worker that was not selected, or by a worker that has left.
   // `steps` may be empty: then nothing is said of a step.
-  std::optional<placement::Outcome> OutcomeOf(const v1::Finished& finished, const v1::StepMeans& steps) const;
+  std::optional<placement::Outcome> OutcomeOf(const v1::Finished& finished,
+                                              const baton::fleet::v1::StepMeans& steps) const;
 };
 
 }  // namespace baton::router

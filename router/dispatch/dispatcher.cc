@@ -449,7 +449,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const WaitingChoice& waiting, const 
   work.cached_tokens = plan.cached_tokens;
   work.due = selection.due;
   placement.booking = fleet_.Book(decoder, prefiller, work, now);
-  placement.learn = [this, decision](v1::Finished* finished, const v1::StepMeans& steps) {
+  placement.learn = [this, decision](v1::Finished* finished, const baton::fleet::v1::StepMeans& steps) {
     Learn(*decision, finished, steps);
   };
   placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
@@ -479,7 +479,8 @@ void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration too
   if (may_wait) Pump();
 }
 
-void Dispatcher::Learn(const Decision& decision, v1::Finished* finished, const v1::StepMeans& steps) {
+void Dispatcher::Learn(const Decision& decision, v1::Finished* finished,
+                       const baton::fleet::v1::StepMeans& steps) {
   metrics_.Finished(decision, *finished);
   if (decision.debug) decision.Explain(policy_name_, finished->mutable_placement());
   if (finished->relay().migrations() > 0) return;  // its times are two workers'
@@ -487,9 +488,9 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished, const v
   if (!outcome.has_value()) return;
   absl::MutexLock lock(&mutex_);
   core_.policy().Observe(*outcome);
-  if (finished->timing().has_tpot()) {
+  if (finished->timing().has_tpot_seconds()) {
     const uint32_t tokens = std::max(1u, finished->usage().completion_tokens());
-    core_.batch_bound().ObserveAnswer(finished->timing().tpot() * (tokens - 1));
+    core_.batch_bound().ObserveAnswer(finished->timing().tpot_seconds() * (tokens - 1));
   }
 }
 

@@ -117,7 +117,7 @@ class Dispatcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts the prefix that the last Match found among the hot ones.
   void CountHotPrefix(const DispatchRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Learn(const Decision& decision, v1::Finished* finished, const v1::StepMeans& steps);
+  void Learn(const Decision& decision, v1::Finished* finished, const baton::fleet::v1::StepMeans& steps);
   void OnFirstToken(double predicted, bool trusted, absl::Duration took);
   void MaintainIndex();
   // With the name of the worker that computes the prompt, for people; null: not known.

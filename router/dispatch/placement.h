@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "router/fleet/booking.h"
 #include "router/fleet/worker.h"
@@ -37,7 +37,7 @@ struct Placement {
   std::function<void(absl::Duration took)> first_token;
   // To be called when the choice is finished: placement learns from what it really took, and adds its
   // explanation to `finished` if the request asked for it.
-  std::function<void(v1::Finished* finished, const v1::StepMeans& steps)> learn;
+  std::function<void(v1::Finished* finished, const baton::fleet::v1::StepMeans& steps)> learn;
 };
 
 }  // namespace baton::router

@@ -2,7 +2,7 @@
 
 namespace baton::router::fleet {
 
-std::string DifferingField(const v1::Fingerprint& a, const v1::Fingerprint& b) {
+std::string DifferingField(const baton::fleet::v1::Fingerprint& a, const baton::fleet::v1::Fingerprint& b) {
   if (a.protocol() != b.protocol()) return "protocol";
   if (a.config() != b.config()) return "config";
   if (a.weights() != b.weights()) return "weights";

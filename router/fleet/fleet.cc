@@ -16,18 +16,18 @@ namespace {
 
 const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill"; }
 
-std::optional<int64_t> LocalBound(const v1::WorkerInfo& info) {
+std::optional<int64_t> LocalBound(const baton::fleet::v1::WorkerInfo& info) {
   return info.has_local_prefill_tokens() ? std::optional<int64_t>(info.local_prefill_tokens()) : std::nullopt;
 }
 
-std::optional<forecast::StepCost> MeasuredBy(const v1::WorkerInfo& info) {
+std::optional<forecast::StepCost> MeasuredBy(const baton::fleet::v1::WorkerInfo& info) {
   if (!info.has_step_cost()) return std::nullopt;
-  const v1::StepCost& said = info.step_cost();
-  const forecast::StepCost cost = {.base = said.base(),
-                                   .sequence = said.sequence(),
-                                   .context = said.context(),
-                                   .token = said.token(),
-                                   .pair = said.pair()};
+  const baton::fleet::v1::StepCost& said = info.step_cost();
+  const forecast::StepCost cost = {.base = said.base_seconds(),
+                                   .sequence = said.sequence_seconds(),
+                                   .context = said.context_seconds(),
+                                   .token = said.token_seconds(),
+                                   .pair = said.pair_seconds()};
   return forecast::Plausible(cost) ? std::optional(cost) : std::nullopt;
 }
 
@@ -77,7 +77,7 @@ void Fleet::SetListing(Listing listing) {
   Changed();
 }
 
-absl::Status Fleet::OnEvent(int endpoint, const v1::WatchEvent& event) {
+absl::Status Fleet::OnEvent(int endpoint, const baton::fleet::v1::WatchEvent& event) {
   absl::Status status;
   BlockNews news;
   {
@@ -125,7 +125,7 @@ std::vector<Fleet::Move> Fleet::TakeMoves() {
   return std::exchange(moves_, {});
 }
 
-absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* news) {
+absl::Status Fleet::Apply(int endpoint, const baton::fleet::v1::WatchEvent& event, BlockNews* news) {
   const auto found = endpoints_.find(endpoint);
   if (found == endpoints_.end()) return absl::NotFoundError("the worker is no longer listed");
   EndpointState& state = found->second;
@@ -146,7 +146,7 @@ absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* 
   }
   state.sequence = event.sequence();
   if (state.worker == nullptr) return absl::OkStatus();
-  const v1::WatchDelta& delta = event.delta();
+  const baton::fleet::v1::WatchDelta& delta = event.delta();
   *news = {.slot = state.worker->slot(),
            .stored = delta.stored(),
            .evicted = delta.evicted(),
@@ -164,7 +164,8 @@ absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* 
   return absl::OkStatus();
 }
 
-std::optional<Fleet::Difference> Fleet::Compare(const Endpoint& listed, const v1::WorkerInfo& info) const {
+std::optional<Fleet::Difference> Fleet::Compare(const Endpoint& listed,
+                                                const baton::fleet::v1::WorkerInfo& info) const {
   if (options_.vocabulary != 0 && info.vocabulary_tokens() != 0 &&
       info.vocabulary_tokens() != options_.vocabulary) {
     return Difference{
@@ -196,7 +197,7 @@ std::optional<Fleet::Difference> Fleet::Compare(const Endpoint& listed, const v1
   return std::nullopt;
 }
 
-void Fleet::TakeTemplates(EndpointState& state, const v1::ChatTemplates& templates) {
+void Fleet::TakeTemplates(EndpointState& state, const baton::fleet::v1::ChatTemplates& templates) {
   state.templates.clear();
   for (const std::string& digest : templates.digests()) {
     if (digest.size() != sizeof(Sha256Digest)) continue;
@@ -236,13 +237,15 @@ void Fleet::CompareTemplates() {
       ShortDigest(options_.template_digest));
 }
 
-absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::Snapshot& snapshot) {
+absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
+                                 const baton::fleet::v1::Snapshot& snapshot) {
   const Endpoint& listed = state.listed;
-  const v1::WorkerInfo& info = snapshot.info();
+  const baton::fleet::v1::WorkerInfo& info = snapshot.info();
   state.answered = true;
   state.draining = snapshot.draining();
   absl::Status refused;
-  const v1::Role expected = listed.role == Role::kDecode ? v1::ROLE_DECODE : v1::ROLE_PREFILL;
+  const baton::fleet::v1::Role expected =
+      listed.role == Role::kDecode ? baton::fleet::v1::ROLE_DECODE : baton::fleet::v1::ROLE_PREFILL;
   if (info.role() != expected) {
     refused = absl::FailedPreconditionError(
         fmt::format("{} is listed as a {} worker but says that it is not: fix the lists", listed.address,

@@ -21,7 +21,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "baton/v1/worker.pb.h"
+#include "baton/fleet/v1/worker.pb.h"
 #include "common/base/clock.h"
 #include "common/forecast/step_forecast.h"
 #include "router/fleet/booking.h"
@@ -91,7 +91,7 @@ class Fleet {
   // An event of an endpoint's Watch stream. DATA_LOSS when it does not follow the one before: subscribe
   // again. FAILED_PRECONDITION when the worker is not what the list says; it is left out. NOT_FOUND when the
   // endpoint has gone.
-  absl::Status OnEvent(int endpoint, const v1::WatchEvent& event);
+  absl::Status OnEvent(int endpoint, const baton::fleet::v1::WatchEvent& event);
   // The Watch stream broke, and another one is asked for: the worker stays in the view, and takes no requests
   // until it is heard again.
   void OnBroken(int endpoint);
@@ -156,9 +156,9 @@ class Fleet {
 
   void BookingEnded() const;
   using Endpoints = std::map<int, EndpointState>;  // by number, so the oldest is the first
-  absl::Status Apply(int endpoint, const v1::WatchEvent& event, BlockNews* news)
+  absl::Status Apply(int endpoint, const baton::fleet::v1::WatchEvent& event, BlockNews* news)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeSnapshot(int endpoint, EndpointState& state, const v1::Snapshot& snapshot)
+  absl::Status TakeSnapshot(int endpoint, EndpointState& state, const baton::fleet::v1::Snapshot& snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The field in which a worker differs from the router's model folder, and why it is left out; nothing if it
   // does not.
@@ -166,9 +166,9 @@ class Fleet {
     std::string_view field;
     std::string why;
   };
-  std::optional<Difference> Compare(const Endpoint& listed, const v1::WorkerInfo& info) const;
+  std::optional<Difference> Compare(const Endpoint& listed, const baton::fleet::v1::WorkerInfo& info) const;
   // Warns if there are other templates than before among the fleet's routers.
-  void TakeTemplates(EndpointState& state, const v1::ChatTemplates& templates)
+  void TakeTemplates(EndpointState& state, const baton::fleet::v1::ChatTemplates& templates)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompareTemplates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const BlockNews& news) const;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
 
@@ -20,11 +20,11 @@ const absl::Duration kBetweenDials = absl::Seconds(1) / Watcher::kDialsPerSecond
 
 // One endpoint's stream, over and over. Guarded by the watcher's mutex, but for what is const.
 struct Watcher::Subscription {
-  using Stream = rpc::ClientStream<v1::WatchRequest, v1::WatchEvent>;
+  using Stream = rpc::ClientStream<baton::fleet::v1::WatchRequest, baton::fleet::v1::WatchEvent>;
 
   const std::shared_ptr<grpc::Channel> channel;
   const int endpoint;
-  const std::unique_ptr<v1::Worker::Stub> stub;
+  const std::unique_ptr<baton::fleet::v1::Worker::Stub> stub;
   std::shared_ptr<Stream> stream = nullptr;  // null: none is out
   absl::Time due = {};                       // while in one of the watcher's sets
   absl::Duration backoff = kFirstBackoff;
@@ -75,8 +75,8 @@ void Watcher::Follow(std::span<const std::string> decode, std::span<const std::s
       } else if (subscription == nullptr) {
         auto channel = rpc::MakeChannel(address, keepalive, security_);
         const int endpoint = fleet_.AddEndpoint({.address = address, .role = role, .channel = channel});
-        subscription.reset(
-            new Subscription{.channel = channel, .endpoint = endpoint, .stub = v1::Worker::NewStub(channel)});
+        subscription.reset(new Subscription{
+            .channel = channel, .endpoint = endpoint, .stub = baton::fleet::v1::Worker::NewStub(channel)});
         absl::MutexLock lock(&mutex_);
         subscription->due = clock_.Now();
         down_.insert(subscription.get());
@@ -141,20 +141,20 @@ void Watcher::AskWhenDue() {
 }
 
 void Watcher::Ask(Subscription& worker) {
-  v1::WatchRequest request;
+  baton::fleet::v1::WatchRequest request;
   request.set_router_id(fleet_.router_id());
   request.set_blocks(true);
   request.set_template_digest(fleet_.template_digest());
   worker.heard = worker.again_at_once = false;
   worker.due = clock_.Now() + (worker.up ? kPatience : kDialPatience);
   unheard_.insert(&worker);
-  worker.stream =
-      Subscription::Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
-                                 {.event = [this, &worker](v1::WatchEvent event) { OnEvent(worker, event); },
-                                  .done = [this, &worker](absl::Status status) { OnDone(worker, status); }},
-                                 [&worker](auto* context, auto* sent, auto* reactor) {
-                                   worker.stub->async()->Watch(context, sent, reactor);
-                                 });
+  worker.stream = Subscription::Stream::Call(
+      std::move(request), std::make_unique<grpc::ClientContext>(),
+      {.event = [this, &worker](baton::fleet::v1::WatchEvent event) { OnEvent(worker, event); },
+       .done = [this, &worker](absl::Status status) { OnDone(worker, status); }},
+      [&worker](auto* context, auto* sent, auto* reactor) {
+        worker.stub->async()->Watch(context, sent, reactor);
+      });
   changed_.SignalAll();
 }
 
@@ -165,7 +165,7 @@ void Watcher::Heard(Subscription& worker) {
   changed_.SignalAll();
 }
 
-void Watcher::OnEvent(Subscription& worker, const v1::WatchEvent& event) {
+void Watcher::OnEvent(Subscription& worker, const baton::fleet::v1::WatchEvent& event) {
   const absl::Status status = fleet_.OnEvent(worker.endpoint, event);
   absl::MutexLock lock(&mutex_);
   if (!std::exchange(worker.heard, true)) Heard(worker);

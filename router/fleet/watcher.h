@@ -74,7 +74,7 @@ class Watcher {
   void AskLater(Subscription& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // It has said something, or its stream has ended.
   void Heard(Subscription& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnEvent(Subscription& worker, const v1::WatchEvent& event);
+  void OnEvent(Subscription& worker, const baton::fleet::v1::WatchEvent& event);
   void OnDone(Subscription& worker, const absl::Status& status);
   void Stop(Subscription& worker);
   void Join(Subscription& worker);

@@ -25,7 +25,7 @@ double ValueBytes(std::string_view dtype) {
   return dtype == "f8" || dtype == "i8" ? 1 : 2;
 }
 
-double TokenBytes(const v1::KvLayout& kv) {
+double TokenBytes(const baton::fleet::v1::KvLayout& kv) {
   const double values = static_cast<double>(kv.layers()) * kv.kv_heads() * kv.head_dim();
   return values * (ValueBytes(kv.key_dtype()) + ValueBytes(kv.value_dtype()));
 }
@@ -41,11 +41,11 @@ Worker::Worker(Identity identity, WorkerSlot slot)
       token_bytes_(TokenBytes(identity_.fingerprint.kv())),
       slot_(slot.value()) {}
 
-void Worker::ReportPeers(const google::protobuf::RepeatedPtrField<v1::PeerRate>& rates) {
+void Worker::ReportPeers(const google::protobuf::RepeatedPtrField<baton::fleet::v1::PeerRate>& rates) {
   auto costs = std::make_shared<std::vector<placement::PeerCost>>();
-  for (const v1::PeerRate& rate : rates) {
+  for (const baton::fleet::v1::PeerRate& rate : rates) {
     if (std::ssize(*costs) >= kMaxPeers) break;
-    const double base = rate.base(), per_second = rate.bytes_per_second();
+    const double base = rate.base_seconds(), per_second = rate.bytes_per_second();
     if (rate.worker().empty() || !(base >= 0 && base <= kMaxBase)) continue;
     if (!(per_second >= kMinRate && per_second <= kMaxRate)) continue;
     costs->push_back({.peer = KeyOf(rate.worker()), .base = base, .token = token_bytes_ / per_second});
@@ -56,8 +56,8 @@ void Worker::ReportPeers(const google::protobuf::RepeatedPtrField<v1::PeerRate>&
   peer_costs_ = std::move(costs);
 }
 
-void Worker::ReportDisk(const v1::DiskRate& rate) {
-  const double base = rate.base(), per_second = rate.bytes_per_second();
+void Worker::ReportDisk(const baton::fleet::v1::DiskRate& rate) {
+  const double base = rate.base_seconds(), per_second = rate.bytes_per_second();
   if (!(base >= 0 && base <= kMaxBase) || !(per_second >= kMinRate)) return;
   disk_base_.store(base, std::memory_order_relaxed);
   disk_token_.store(token_bytes_ / per_second, std::memory_order_relaxed);
@@ -68,7 +68,7 @@ std::shared_ptr<const std::vector<placement::PeerCost>> Worker::peer_costs() con
   return peer_costs_;
 }
 
-void Worker::Report(const v1::Load& load, std::string_view router_id) {
+void Worker::Report(const baton::fleet::v1::Load& load, std::string_view router_id) {
   int64_t own = 0, others_tokens = 0;
   for (const auto& [router, booked] : load.booked()) {
     if (router == router_id) {

@@ -15,8 +15,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "baton/v1/handoff.pb.h"
-#include "baton/v1/worker.pb.h"
+#include "baton/fleet/v1/handoff.pb.h"
+#include "baton/fleet/v1/worker.pb.h"
 #include "common/base/ids.h"
 #include "router/fleet/circuit_breaker.h"
 #include "router/index/worker_slot.h"
@@ -51,7 +51,7 @@ class Worker {
     std::string id;
     Role role = Role::kDecode;
     Incarnation incarnation;
-    v1::Fingerprint fingerprint;
+    baton::fleet::v1::Fingerprint fingerprint;
     // The channel for requests to it. Calls keep it too, so they go on after the endpoint was removed.
     std::shared_ptr<grpc::Channel> channel = nullptr;
     // It fetches blocks from peers, and serves them.
@@ -92,7 +92,7 @@ class Worker {
   void SetDiskSlot(std::optional<WorkerSlot> slot) {
     disk_slot_.store(slot.has_value() ? slot->value() : kNoSlot, std::memory_order_relaxed);
   }
-  void ReportDisk(const v1::DiskRate& rate);
+  void ReportDisk(const baton::fleet::v1::DiskRate& rate);
   placement::DiskCost disk_cost() const {
     return {.base = disk_base_.load(std::memory_order_relaxed),
             .token = disk_token_.load(std::memory_order_relaxed)};
@@ -104,11 +104,11 @@ class Worker {
   void SetHeard(bool heard) { heard_.store(heard, std::memory_order_relaxed); }
 
   // What the worker says about itself. Also half-opens its circuit breaker, if that is open.
-  void Report(const v1::Load& load, std::string_view router_id);
+  void Report(const baton::fleet::v1::Load& load, std::string_view router_id);
 
   // What it says that hand-offs to it take: replaces what it said before. Numbers that no link has are left
   // out.
-  void ReportPeers(const google::protobuf::RepeatedPtrField<v1::PeerRate>& rates);
+  void ReportPeers(const google::protobuf::RepeatedPtrField<baton::fleet::v1::PeerRate>& rates);
   // By peer, in ascending order. Never null.
   std::shared_ptr<const std::vector<placement::PeerCost>> peer_costs() const;
 

@@ -109,7 +109,7 @@ std::optional<int64_t> WholeOf(const Json& value) {
 
 // A number that a parameter's range can refuse: what no int32 holds is out of every range.
 absl::Status SetCount(int64_t count, std::string_view name, v1::StopConditions* stop) {
-  if (count < 0 || count > INT32_MAX) {
+  if (count < 1 || count > INT32_MAX) {
     return absl::InvalidArgumentError(fmt::format("{}: {} is out of range", name, count));
   }
   stop->set_max_tokens(static_cast<uint32_t>(count));

@@ -111,7 +111,7 @@ void BM_Mask(benchmark::State& state) {
 // No prompt is handed off here.
 class NoPrefill final : public PrefillClient {
  public:
-  std::unique_ptr<PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
+  std::unique_ptr<PrefillCall> Call(const std::string&, fleet::v1::PrefillRequest, absl::Time,
                                     const telemetry::TraceContext&, Callbacks) override {
     BATON_CHECK(false) << " a hand-off";
     return nullptr;
@@ -123,8 +123,8 @@ enum class Kind { kPlain, kConstrained, kHostile, kParsed };
 // A grammar that compiles and whose masks are dear.
 constexpr char kDear[] = "start: /([a-z ]*[aeiou][a-z ]{40,60}[aeiou]){1,40}[a-z ]*/";
 
-v1::DecodeRequest Request(const engine::Engine& engine, int row, Kind kind) {
-  v1::DecodeRequest request;
+fleet::v1::DecodeRequest Request(const engine::Engine& engine, int row, Kind kind) {
+  fleet::v1::DecodeRequest request;
   *request.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
   const std::string prompt = fmt::format("Story {}: once upon a time there was", row);
   const auto tokens = Tokens()->Encode(prompt, /*add_special_tokens=*/true).value();
@@ -167,7 +167,7 @@ class Batch {
  private:
   void Submit(int row, Kind kind) {
     auto sequence = ParseRequest(Request(engine_, row, kind), engine_, Tokens(), markers_).value();
-    sequence->send = [this](const v1::DecodeEvent& event) { tokens_ += event.delta().tokens(); };
+    sequence->send = [this](const fleet::v1::DecodeEvent& event) { tokens_ += event.delta().tokens(); };
     sequence->finish = [](const absl::Status&) {};
     sequence->congested = [] { return false; };
     if (AnswerGrammar* const grammar = sequence->outbox->grammar(); grammar != nullptr) {

@@ -44,7 +44,7 @@ void PushAll(benchmark::State& state, const std::string& format) {
   v1::StopConditions stop;
   stop.set_max_tokens(1'000'000);
   stop.add_stop("this does not come");
-  v1::AnswerFormat asked;
+  fleet::v1::AnswerFormat asked;
   asked.set_name(format);
   asked.add_tools("get_weather");
   asked.set_thinking_budget(1'000'000);

@@ -91,7 +91,7 @@ TABLE = [
     Row(r"baton usage", "run", "baton-tiny", first='baton generate --prompt "Once upon a time"'),
     Row(r"grpcurl .*grpc.health.v1.Health/Check", "run", r'"status": "SERVING"'),
     Row(r"grpcurl .*Moderate$", "run", ('"flagged": true', '"threat"')),
-    Row(r'grpcurl (.|\n)*"cache"', "run", r'"written1hTokens": [1-9]', first=SERVICE),  # the one before wants keys
+    Row(r'grpcurl (.|\n)*"cache"', "run", r'"writtenHourTokens": [1-9]', first=SERVICE),  # the one before wants keys
     Row(r'grpcurl (.|\n)*"json_schema"', "run", (r'\\"legs\\": \d+}"', "FINISH_REASON_STOP_TOKEN")),
     Row(r'grpcurl (.|\n)*"tools"', "run", (r'"argumentsJson": "{\\"city\\": \\"Oslo\\"}"', "FINISH_REASON_TOOL_CALLS")),
     Row(r"grpcurl .*vllm", "run", ('"text"', "finishInfo")),

@@ -34,6 +34,7 @@ def make_stubs(flag, folder):
     lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("    protoc ") and flag in line]
     if len(lines) != 1:
         raise AssertionError(f"the README has {len(lines)} lines with {flag}")
+    os.makedirs(f"{folder}/go")
     line = lines[0].replace(" --grpc-java_out=build/stubs", "").replace("build/stubs", folder)
     run("bash", "-c", line, env={**os.environ, "PATH": f"{TOOLS / 'bin'}:{NODE / '.bin'}:{os.environ['PATH']}"})
 
@@ -43,9 +44,10 @@ def build_go(name, folder):
     go = TOOLS / "bin" / "go"
     for source in (ROOT / "examples" / name, ROOT / "deploy/tools/clients/go.mod", ROOT / "deploy/tools/clients/go.sum"):
         shutil.copy(source, folder)
-    if pathlib.Path(folder, "baton").is_dir():
-        run(go, "mod", "init", "baton", cwd=f"{folder}/baton")
-        run(go, "mod", "edit", "-require=baton@v0.0.0", "-replace=baton=./baton", cwd=folder)
+    stubs = pathlib.Path(folder, "go")
+    if stubs.is_dir():
+        run(go, "mod", "init", "baton.example/go", cwd=stubs)
+        run(go, "mod", "edit", "-require=baton.example/go@v0.0.0", "-replace=baton.example/go=./go", cwd=folder)
     run(go, "build", "-mod=mod", "-o", "client", name, cwd=folder)
     return f"{folder}/client"
 
@@ -158,7 +160,7 @@ class Examples(unittest.TestCase):
     def test_java_stubs(self):
         """Their messages; what makes the services of Java is not installed here."""
         make_stubs("--java_out", self.folder)
-        self.assertIn("class ChatRequest", run("cat", f"{self.folder}/baton/v1/ChatRequest.java"))
+        self.assertIn("class ChatRequest", run("cat", f"{self.folder}/example/baton/v1/ChatRequest.java"))
 
 
 if __name__ == "__main__":

@@ -89,13 +89,13 @@ class RealService(unittest.TestCase):
             raise LookupError("no such city")
 
         told = []
-        real = self.client.stub.Complete
-        self.client.stub.Complete = lambda request, **more: told.append(request) or real(request, **more)
+        real = self.client.stub.ChatUnary
+        self.client.stub.ChatUnary = lambda request, **more: told.append(request) or real(request, **more)
         try:
             self.client.run("What is the weather in Oslo?", [Tool("get_weather", "", get_weather.parameters, broken)], temperature=0, rounds=2)
         finally:
-            self.client.stub.Complete = real
-        self.assertEqual(told[-1].conversation.messages[-1].content, "error: LookupError: no such city")
+            self.client.stub.ChatUnary = real
+        self.assertEqual(told[-1].chat.conversation.messages[-1].content, "error: LookupError: no such city")
 
     def test_a_schema_and_errors_with_reasons(self):
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
@@ -138,21 +138,21 @@ class Refusing(rpc.InferenceServicer):
             context.set_trailing_metadata((("grpc-status-details-bin", details.SerializeToString()),))
         context.abort(self.code, "busy")
 
-    def Complete(self, request, context):
+    def ChatUnary(self, request, context):
         self.calls += 1
         if self.calls <= self.refusals:
             self.refuse(context)
         choice = inference.AnswerChoice(text="there", finished=generation.Finished(reason=generation.FINISH_REASON_LENGTH))
-        return inference.ChatAnswer(choices=[choice])
+        return inference.ChatUnaryResponse(choices=[choice])
 
     def Chat(self, request, context):
         self.calls += 1
         for _ in range(self.after):
-            yield inference.GenerateResponse(delta=generation.Delta(text="a"))
+            yield inference.ChatResponse(delta=generation.Delta(text="a"))
         if self.calls <= self.refusals:
             self.refuse(context)
-        yield inference.GenerateResponse(delta=generation.Delta(text="b"))
-        yield inference.GenerateResponse(finished=generation.Finished(reason=generation.FINISH_REASON_LENGTH))
+        yield inference.ChatResponse(delta=generation.Delta(text="b"))
+        yield inference.ChatResponse(finished=generation.Finished(reason=generation.FINISH_REASON_LENGTH))
 
 
 class Retries(unittest.TestCase):

@@ -114,7 +114,7 @@ TEST(AffinityTest, WorkersTellWhatEachRouterHasBookedAndAKilledRoutersBookingsEn
   const auto prompt = RandomPrompt(8, 100);
   Answer answer;
   std::jthread client([&] { answer = fleet.Generate(TokenRequest(prompt, 2000)); });
-  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) {
+  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const fleet::v1::Load& load) {
     return load.booked_size() == 1 && load.booked().begin()->second.requests() == 1 &&
            load.booked().begin()->second.tokens() == 100;
   }));
@@ -123,7 +123,8 @@ TEST(AffinityTest, WorkersTellWhatEachRouterHasBookedAndAKilledRoutersBookingsEn
   EXPECT_TRUE(Await([&] { return Metric(fleet.decode(), cancelled) == 1; }, cancelled));
   // A booking goes with its request's blocks, between two steps.
   fleet.decode_gates().Open();
-  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.booked().empty(); }));
+  EXPECT_TRUE(
+      AwaitLoad(fleet.decode().grpc(), [](const fleet::v1::Load& load) { return load.booked().empty(); }));
   client.join();
   EXPECT_FALSE(answer.status.ok());
 }

@@ -124,28 +124,28 @@ TEST_F(BadInputTest, AHugeMessageIsRefusedByItsSize) {
 TEST_F(BadInputTest, ATemplateThatRaises) {
   v1::ChatRequest request;
   v1::Message& message = *request.mutable_conversation()->add_messages();
-  message.set_role("wizard");
+  message.set_role("developer");
   message.set_content("hello");
   const Answer answer = fleet_->Chat(request);
   EXPECT_EQ(answer.status.code(), absl::StatusCode::kInvalidArgument) << answer.status;
 }
 
 TEST_F(BadInputTest, AWorkerRefusesAnotherFingerprintAndNamesTheDifference) {
-  const auto watch = v1::Worker::NewStub(rpc::MakeChannel(fleet_->prefill().grpc()));
+  const auto watch = fleet::v1::Worker::NewStub(rpc::MakeChannel(fleet_->prefill().grpc()));
   grpc::ClientContext context;
-  const auto events = watch->Watch(&context, v1::WatchRequest());
-  v1::WatchEvent event;
+  const auto events = watch->Watch(&context, fleet::v1::WatchRequest());
+  fleet::v1::WatchEvent event;
   ASSERT_TRUE(events->Read(&event));
   EXPECT_EQ(event.sequence(), 1u);
-  v1::PrefillRequest request;
+  fleet::v1::PrefillRequest request;
   *request.mutable_fingerprint() = event.snapshot().info().fingerprint();
   request.mutable_fingerprint()->mutable_kv()->set_key_dtype("bf16");
   request.add_token_ids(30);
   request.mutable_ticket()->add_generations(1);
-  const auto prefill = v1::Prefill::NewStub(rpc::MakeChannel(fleet_->prefill().grpc()));
+  const auto prefill = fleet::v1::Prefill::NewStub(rpc::MakeChannel(fleet_->prefill().grpc()));
   grpc::ClientContext call;
   const auto reader = prefill->Prefill(&call, request);
-  v1::PrefillEvent ignored;
+  fleet::v1::PrefillEvent ignored;
   EXPECT_FALSE(reader->Read(&ignored));
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);

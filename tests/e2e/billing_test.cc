@@ -143,7 +143,7 @@ class BillingTest : public ::testing::Test {
 };
 
 int64_t Kinds(const v1::Usage& usage) {
-  return int64_t{usage.cached_tokens()} + usage.written_5m_tokens() + usage.written_1h_tokens() +
+  return int64_t{usage.cached_tokens()} + usage.written_five_minutes_tokens() + usage.written_hour_tokens() +
          usage.plain_tokens();
 }
 

@@ -42,9 +42,9 @@ void Mark(v1::ChatRequest& request, v1::CacheTtl ttl) {
 }
 
 void ExpectAddsUp(const v1::Usage& usage) {
-  EXPECT_EQ(
-      usage.cached_tokens() + usage.written_5m_tokens() + usage.written_1h_tokens() + usage.plain_tokens(),
-      usage.prompt_tokens());
+  EXPECT_EQ(usage.cached_tokens() + usage.written_five_minutes_tokens() + usage.written_hour_tokens() +
+                usage.plain_tokens(),
+            usage.prompt_tokens());
 }
 
 v1::Usage Used(Fleet& fleet, const v1::ChatRequest& request) {
@@ -66,20 +66,21 @@ TEST(CachingTest, AMarkedPrefixOutlastsPressureAndIsChargedOnce) {
     const v1::ChatRequest unmarked = AskAbout("custom", "What is the first custom?");
     const v1::Usage first = Used(fleet, marked);
     EXPECT_EQ(first.cached_tokens(), 0u);
-    EXPECT_GT(first.written_1h_tokens(), 200u);
-    EXPECT_EQ(first.written_1h_tokens() % 16, 0u);
-    EXPECT_EQ(first.written_5m_tokens(), 0u);
-    EXPECT_EQ(first.retained_tokens(), first.written_1h_tokens());
+    EXPECT_GT(first.written_hour_tokens(), 200u);
+    EXPECT_EQ(first.written_hour_tokens() % 16, 0u);
+    EXPECT_EQ(first.written_five_minutes_tokens(), 0u);
+    EXPECT_EQ(first.retained_tokens(), first.written_hour_tokens());
     const v1::Usage plain = Used(fleet, unmarked);
-    EXPECT_EQ(plain.written_1h_tokens() + plain.written_5m_tokens() + plain.retained_tokens(), 0u);
+    EXPECT_EQ(plain.written_hour_tokens() + plain.written_five_minutes_tokens() + plain.retained_tokens(),
+              0u);
     // More than the decode worker's cache holds.
     for (int i = 0; i < 24; ++i) Used(fleet, AskAbout(fmt::format("habit of town {}", i), "Which?"));
     // Another question under the same mark.
     v1::ChatRequest again = AskAbout("rule", "And the last one?");
     Mark(again, v1::CACHE_TTL_1H);
     const v1::Usage second = Used(fleet, again);
-    EXPECT_GE(second.decode_cached_tokens(), first.written_1h_tokens());
-    EXPECT_EQ(second.written_1h_tokens(), 0u) << "what is found is not written";
+    EXPECT_GE(second.decode_cached_tokens(), first.written_hour_tokens());
+    EXPECT_EQ(second.written_hour_tokens(), 0u) << "what is found is not written";
     EXPECT_EQ(second.retained_tokens(), first.retained_tokens());
     EXPECT_EQ(Used(fleet, unmarked).decode_cached_tokens(), 0u);
     EXPECT_GT(Metric(fleet.decode(), "baton_cache_lease_blocks_total{event=\"renewed\",ttl=\"1h\"}"), 0);
@@ -93,7 +94,7 @@ TEST(CachingTest, WithoutAShareNothingIsRetainedAndNothingRefused) {
   v1::ChatRequest request = AskAbout("rule", "What is the first rule?");
   Mark(request, v1::CACHE_TTL_5M);
   const v1::Usage usage = Used(fleet, request);
-  EXPECT_GT(usage.written_5m_tokens(), 200u);
+  EXPECT_GT(usage.written_five_minutes_tokens(), 200u);
   EXPECT_EQ(usage.retained_tokens(), 0u);
   EXPECT_EQ(Metric(fleet.decode(), "baton_kv_leased_blocks"), 0);
 }
@@ -103,17 +104,17 @@ TEST(CachingTest, AWarmedPromptIsFoundAndItsAnswerIsTheSame) {
     SCOPED_TRACE(prefill);
     Fleet fleet({.prefill = prefill});
     v1::ChatRequest warm = AskAbout("rule", "What is the first rule?");
-    warm.mutable_stop()->set_max_tokens(0);
+    warm.mutable_options()->set_prefill_only(true);
     warm.mutable_options()->mutable_cache()->set_ttl(v1::CACHE_TTL_5M);
     const Answer warmed = fleet.Chat(warm);
     ASSERT_TRUE(warmed.status.ok()) << warmed.status;
     EXPECT_EQ(warmed.text, "");
     EXPECT_EQ(warmed.end().reason(), v1::FINISH_REASON_LENGTH);
     EXPECT_EQ(warmed.end().usage().completion_tokens(), 0u);
-    EXPECT_GT(warmed.end().timing().e2e(), 0);
+    EXPECT_GT(warmed.end().timing().e2e_seconds(), 0);
     ExpectAddsUp(warmed.end().usage());
     const uint32_t blocks = warmed.end().usage().prompt_tokens() / 16;
-    EXPECT_EQ(warmed.end().usage().written_5m_tokens(), blocks * 16);
+    EXPECT_EQ(warmed.end().usage().written_five_minutes_tokens(), blocks * 16);
     EXPECT_EQ(warmed.end().usage().retained_tokens(), blocks * 16);
 
     v1::ChatRequest request = AskAbout("rule", "What is the first rule?");
@@ -187,10 +188,10 @@ TEST(CachingTest, ALostWorkerIsTold) {
   // The worker that it ran on dies.
   for (int i = 0; i < 2; ++i) {
     grpc::ClientContext context;
-    const auto stub =
-        v1::Worker::NewStub(grpc::CreateChannel(fleet.decode(i).grpc(), grpc::InsecureChannelCredentials()));
+    const auto stub = fleet::v1::Worker::NewStub(
+        grpc::CreateChannel(fleet.decode(i).grpc(), grpc::InsecureChannelCredentials()));
     const auto watch = stub->Watch(&context, {});
-    v1::WatchEvent event;
+    fleet::v1::WatchEvent event;
     ASSERT_TRUE(watch->Read(&event));
     const bool is_it = event.snapshot().info().worker_id() == worker;
     context.TryCancel();

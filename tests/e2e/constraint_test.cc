@@ -119,8 +119,10 @@ TEST(ConstraintTest, ThinkingIsFreeAndTheAnswerIsNot) {
   request.mutable_thinking()->set_budget_tokens(20);
   request.mutable_constraint()->set_regex("Answer: [0-9]{1,3}");
   grpc::ClientContext context;
-  v1::ChatAnswer answer;
-  const grpc::Status status = fleet.stub().Complete(&context, request, &answer);
+  v1::ChatUnaryResponse answer;
+  v1::ChatUnaryRequest unary;
+  *unary.mutable_chat() = request;
+  const grpc::Status status = fleet.stub().ChatUnary(&context, unary, &answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const v1::AnswerChoice& choice = answer.choices(0);
   EXPECT_THAT(choice.text(), testing::MatchesRegex("Answer: [0-9]{1,3}")) << answer.DebugString();

@@ -61,7 +61,8 @@ TEST(DiscoveryTest, AFleetThatMovesByItsFileFailsNoRequest) {
   for (std::thread& client : clients) client.join();
   EXPECT_LE(by_first, first_had + kClients) << "no more than what ran there";
   std::printf("%d requests on the first worker, %d on the second\n", by_first.load(), by_second.load());
-  EXPECT_TRUE(AwaitLoad(fleet.decode(1).grpc(), [](const v1::Load& load) { return load.running() == 0; }));
+  EXPECT_TRUE(
+      AwaitLoad(fleet.decode(1).grpc(), [](const fleet::v1::Load& load) { return load.running() == 0; }));
   std::remove(file.c_str());
 }
 

@@ -29,13 +29,13 @@ class DiskTierTest : public FetchTest {
     return {"--kv-disk", folder_ + "/" + name, "--kv-disk-size", "256MiB", "--peer-fetch", "always"};
   }
   // What it tells routers.
-  static v1::Snapshot SnapshotOf(const Process& worker) {
-    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()));
+  static fleet::v1::Snapshot SnapshotOf(const Process& worker) {
+    const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()));
     grpc::ClientContext context;
-    v1::WatchRequest request;
+    fleet::v1::WatchRequest request;
     request.set_blocks(true);
     const auto reader = stub->Watch(&context, request);
-    v1::WatchEvent event;
+    fleet::v1::WatchEvent event;
     EXPECT_TRUE(reader->Read(&event));
     context.TryCancel();
     return event.snapshot();
@@ -50,12 +50,12 @@ class DiskTierTest : public FetchTest {
 TEST_F(DiskTierTest, ADecodeWorkerThatWasKilledFindsItsBlocks) {
   Fleet fleet({.prefill = 0, .decode = 1, .decode_flags = On("decode")});
   const auto prompt = Tokens(1, 400);
-  v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 20);
+  fleet::v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 20);
   ExpectAsAlone(Run(fleet.decode(), request), prompt, 20);
   // Of 419 tokens that are computed, 26 blocks are whole.
   ASSERT_TRUE(AwaitWritten(fleet.decode(), 26));
   fleet.RestartDecode(0, SIGKILL);
-  const v1::Snapshot told = SnapshotOf(fleet.decode());
+  const fleet::v1::Snapshot told = SnapshotOf(fleet.decode());
   EXPECT_EQ(told.load().disk_blocks(), 26u);
   EXPECT_EQ(told.disk_stored().size(), 26u * kv::BlockHash::kBytes);
   EXPECT_EQ(told.stored().size(), 0u);
@@ -66,11 +66,12 @@ TEST_F(DiskTierTest, ADecodeWorkerThatWasKilledFindsItsBlocks) {
   EXPECT_EQ(again.end().relay().fetched_from(), "disk");
   EXPECT_EQ(again.end().usage().decode_cached_tokens(), 384u);
   const v1::Timing& timing = again.end().timing();
-  EXPECT_NEAR(timing.decode_queue() + timing.prefill_queue() + timing.prefill() + timing.transfer() +
-                  timing.first_token(),
-              timing.ttft(), 1e-6)
+  EXPECT_NEAR(timing.decode_queue_seconds() + timing.prefill_queue_seconds() + timing.prefill_seconds() +
+                  timing.transfer_seconds() + timing.first_token_seconds(),
+              timing.ttft_seconds(), 1e-6)
       << "the phases add up";
-  EXPECT_GE(timing.prefill_queue(), again.end().relay().fetch_seconds() - 1e-6) << "loading is waiting";
+  EXPECT_GE(timing.prefill_queue_seconds(), again.end().relay().fetch_seconds() - 1e-6)
+      << "loading is waiting";
   EXPECT_EQ(Metric(fleet.decode(), "baton_disk_loaded_blocks_total"), 24);
   // What was loaded is cached: nothing is read twice.
   EXPECT_EQ(Run(fleet.decode(), request).end().relay().fetched_tokens(), 0u);
@@ -88,12 +89,12 @@ TEST_F(DiskTierTest, ADecodeWorkerThatWasKilledFindsItsBlocks) {
 TEST_F(DiskTierTest, APrefillWorkerThatWasKilledFindsItsBlocks) {
   Fleet fleet({.prefill = 1, .decode = 2, .prefill_flags = On("prefill")});
   const auto prompt = Tokens(2, 400);
-  v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 8);
+  fleet::v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 8);
   AddTarget(first, fleet.prefill());
   ExpectAsAlone(Run(fleet.decode(0), first), prompt, 8);
   ASSERT_TRUE(AwaitWritten(fleet.prefill(), 25));
   fleet.RestartPrefill(0, SIGKILL);
-  v1::DecodeRequest second = RequestTo(fleet.decode(1), prompt, 8);
+  fleet::v1::DecodeRequest second = RequestTo(fleet.decode(1), prompt, 8);
   AddTarget(second, fleet.prefill());
   const Answer again = Run(fleet.decode(1), second);
   ExpectAsAlone(again, prompt, 8);
@@ -134,7 +135,7 @@ TEST_F(DiskTierTest, BlocksAreReadUnderTheirKeyAlone) {
   flags.insert(flags.end(), {"--kv-disk-key", folder_ + "/key"});
   Fleet fleet({.prefill = 0, .decode = 1, .decode_flags = flags});
   const auto prompt = Tokens(6, 400);
-  const v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 12);
+  const fleet::v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 12);
   ExpectAsAlone(Run(fleet.decode(), request), prompt, 12);
   ASSERT_TRUE(AwaitWritten(fleet.decode(), 25));
   fleet.RestartDecode(0, SIGKILL);
@@ -199,7 +200,7 @@ TEST_F(DiskTierTest, AFleetThatWasKilledAnswersFromItsDisks) {
 TEST_F(DiskTierTest, DamageCostsNoAnswer) {
   Fleet fleet({.prefill = 0, .decode = 1, .decode_flags = On("decode")});
   const auto prompt = Tokens(5, 400);
-  const v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 12);
+  const fleet::v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 12);
   ExpectAsAlone(Run(fleet.decode(), request), prompt, 12);
   ASSERT_TRUE(AwaitWritten(fleet.decode(), 25));
   fleet.decode().Signal(SIGSTOP);

@@ -89,7 +89,8 @@ void DisturbPrefill(int signal) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(answer.digests, undisturbed.digests);
   EXPECT_EQ(answer.end().relay().failovers(), 1u);
-  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+  EXPECT_TRUE(
+      AwaitLoad(fleet.decode().grpc(), [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
 }
 
 TEST(FailureTest, APrefillWorkerKilledMidPromptCostsNoRequestAndNoToken) { DisturbPrefill(SIGKILL); }
@@ -111,7 +112,7 @@ TEST(FailureTest, ADecodeWorkerKilledMidAnswerIsAClearError) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("decode-0"));
   EXPECT_TRUE(
-      AwaitLoad(fleet.prefill().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+      AwaitLoad(fleet.prefill().grpc(), [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
 }
 
 TEST(FailureTest, WithoutAnyWorkerTheRouterSaysWhichItLooksFor) {
@@ -144,18 +145,18 @@ TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
   const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(100), 1000));
   v1::GenerateResponse response;
   for (int read = 0; read < 5; ++read) ASSERT_TRUE(reader->Read(&response));
-  const auto worker = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode().grpc()));
-  v1::DrainRequest drain;
-  v1::DrainResponse drained;
+  const auto worker = fleet::v1::Worker::NewStub(rpc::MakeChannel(fleet.decode().grpc()));
+  fleet::v1::DrainRequest drain;
+  fleet::v1::DrainResponse drained;
   {
     grpc::ClientContext call;
-    drain.set_grace(0.001);
+    drain.set_grace_seconds(0.001);
     ASSERT_TRUE(worker->Drain(&call, drain, &drained).ok());
     EXPECT_EQ(drained.abandoned(), 1u) << "it was still running";
   }
   EXPECT_EQ(fleet.Generate(TokenRequest(SaltedPrompt(50), 3)).status.code(), absl::StatusCode::kUnavailable);
   grpc::ClientContext call;
-  drain.set_grace(100);
+  drain.set_grace_seconds(100);
   std::thread waiter([&] { EXPECT_TRUE(worker->Drain(&call, drain, &drained).ok()); });
   fleet.decode_gates().Open();
   while (reader->Read(&response)) {
@@ -164,7 +165,7 @@ TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
   waiter.join();
   EXPECT_EQ(drained.abandoned(), 0u);
   grpc::ClientContext bad;
-  drain.set_grace(-1);
+  drain.set_grace_seconds(-1);
   EXPECT_EQ(worker->Drain(&bad, drain, &drained).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 

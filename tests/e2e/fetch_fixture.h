@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "baton/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
 #include "common/engine/solo.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/security.h"
@@ -29,11 +29,11 @@ inline std::vector<int32_t> Tokens(uint32_t seed, int count) {
 }
 
 // `security`: whose keys are shown; null: a stranger's.
-inline v1::WorkerInfo InfoOf(const Process& worker, const rpc::Security* security = nullptr) {
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc(), {}, security));
+inline fleet::v1::WorkerInfo InfoOf(const Process& worker, const rpc::Security* security = nullptr) {
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(worker.grpc(), {}, security));
   grpc::ClientContext context;
-  const auto reader = stub->Watch(&context, v1::WatchRequest());
-  v1::WatchEvent event;
+  const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+  fleet::v1::WatchEvent event;
   EXPECT_TRUE(reader->Read(&event));
   context.TryCancel();
   return event.snapshot().info();
@@ -58,9 +58,9 @@ class FetchTest : public testing::Test {
     return engine::GenerateSolo(*engine_, ids, {.temperature = 0}, count, {}, 0).value();
   }
 
-  v1::DecodeRequest RequestTo(const Process& decode, const std::vector<int32_t>& prompt,
-                              uint32_t count) const {
-    v1::DecodeRequest request;
+  fleet::v1::DecodeRequest RequestTo(const Process& decode, const std::vector<int32_t>& prompt,
+                                     uint32_t count) const {
+    fleet::v1::DecodeRequest request;
     request.set_request_id("fetch-test");
     *request.mutable_fingerprint() = InfoOf(decode, security_.get()).fingerprint();
     request.mutable_token_ids()->Add(prompt.begin(), prompt.end());
@@ -73,26 +73,26 @@ class FetchTest : public testing::Test {
     return request;
   }
 
-  v1::PrefillTarget* AddTarget(v1::DecodeRequest& request, const Process& prefill) const {
-    v1::PrefillTarget* target = request.add_prefill();
+  fleet::v1::PrefillTarget* AddTarget(fleet::v1::DecodeRequest& request, const Process& prefill) const {
+    fleet::v1::PrefillTarget* target = request.add_prefill();
     target->set_worker(InfoOf(prefill, security_.get()).worker_id());
     target->set_address(prefill.grpc());
     return target;
   }
 
-  static void Hint(v1::PeerPrefix* hint, const Process& holder, size_t tokens) {
+  static void Hint(fleet::v1::PeerPrefix* hint, const Process& holder, size_t tokens) {
     hint->set_worker("holder");
     hint->set_address(holder.grpc());
     hint->set_blocks(static_cast<uint32_t>(tokens / kBlockTokens));
   }
 
-  Answer Run(const Process& decode, const v1::DecodeRequest& request) const {
+  Answer Run(const Process& decode, const fleet::v1::DecodeRequest& request) const {
     Answer answer;
-    const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc(), {}, security_.get()));
+    const auto stub = fleet::v1::Decode::NewStub(rpc::MakeChannel(decode.grpc(), {}, security_.get()));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
     const auto reader = stub->Generate(&context, request);
-    for (v1::DecodeEvent event; reader->Read(&event);) {
+    for (fleet::v1::DecodeEvent event; reader->Read(&event);) {
       if (event.has_finished()) answer.finished.push_back(event.finished());
       const v1::Delta& delta = event.delta();
       answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());

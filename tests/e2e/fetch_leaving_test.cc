@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "baton/v1/blocks.grpc.pb.h"
+#include "baton/fleet/v1/blocks.grpc.pb.h"
 #include "common/kv/index/block_hash.h"
 #include "common/rpc/client_stream.h"
 #include "tests/e2e/fetch_fixture.h"
@@ -16,17 +16,17 @@ namespace {
 // A peer that fetches, and takes nothing before it is told to.
 class SlowPeer {
  public:
-  SlowPeer(const Process& holder, v1::FetchRequest request)
-      : stub_(v1::Blocks::NewStub(NarrowChannel(holder.grpc()))) {
+  SlowPeer(const Process& holder, fleet::v1::FetchRequest request)
+      : stub_(fleet::v1::Blocks::NewStub(NarrowChannel(holder.grpc()))) {
     absl::MutexLock lock(&mutex_);  // until stream_ is there
     stream_ = Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
-                           {.event = [this](const v1::FetchEvent& event) { OnEvent(event); },
+                           {.event = [this](const fleet::v1::FetchEvent& event) { OnEvent(event); },
                             .done =
                                 [this](absl::Status status) {
                                   absl::MutexLock lock(&mutex_);
                                   ended_ = std::move(status);
                                 }},
-                           [this](grpc::ClientContext* context, const v1::FetchRequest* asked,
+                           [this](grpc::ClientContext* context, const fleet::v1::FetchRequest* asked,
                                   auto* reactor) { stub_->async()->Fetch(context, asked, reactor); });
   }
   ~SlowPeer() {
@@ -58,7 +58,7 @@ class SlowPeer {
   }
 
  private:
-  using Stream = rpc::ClientStream<v1::FetchRequest, v1::FetchEvent>;
+  using Stream = rpc::ClientStream<fleet::v1::FetchRequest, fleet::v1::FetchEvent>;
 
   // It takes in a little more than what has been read, however fast the connection is: the rest stays with
   // the holder.
@@ -71,7 +71,7 @@ class SlowPeer {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
 
-  void OnEvent(const v1::FetchEvent& event) {
+  void OnEvent(const fleet::v1::FetchEvent& event) {
     absl::MutexLock lock(&mutex_);
     if (event.has_found()) found_ = event.found().blocks();
     bytes_ += event.chunk().data().size();
@@ -79,7 +79,7 @@ class SlowPeer {
     if (reads_) stream_->Next();
   }
 
-  const std::unique_ptr<v1::Blocks::Stub> stub_;
+  const std::unique_ptr<fleet::v1::Blocks::Stub> stub_;
   absl::Mutex mutex_;
   std::shared_ptr<Stream> stream_;
   uint32_t found_ = 0;
@@ -96,14 +96,14 @@ class LeavingHolderTest : public FetchTest {
   static constexpr size_t kBlocks = 143;
 
   // All that the decode worker holds of a long prompt, which is computed there.
-  v1::FetchRequest RequestForALongPrompt(const Process& decode) {
+  fleet::v1::FetchRequest RequestForALongPrompt(const Process& decode) {
     const auto prompt = Tokens(15, kBlocks * kBlockTokens);
-    const v1::DecodeRequest compute = RequestTo(decode, prompt, 1);
+    const fleet::v1::DecodeRequest compute = RequestTo(decode, prompt, 1);
     const Answer answer = Run(decode, compute);
     EXPECT_TRUE(answer.status.ok()) << answer.status;
     std::vector<TokenId> ids;
     for (const int32_t id : prompt) ids.emplace_back(id);
-    v1::FetchRequest request;
+    fleet::v1::FetchRequest request;
     *request.mutable_fingerprint() = compute.fingerprint();
     for (const kv::BlockHash& hash : kv::HashChain(engine_->RootFor(kv::TenantSalt(compute.salt())), ids)) {
       request.mutable_hashes()->append(hash.bytes());

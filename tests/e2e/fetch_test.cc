@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "baton/v1/blocks.grpc.pb.h"
+#include "baton/fleet/v1/blocks.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "tests/e2e/fetch_fixture.h"
 #include "tests/patience.h"
@@ -31,14 +31,14 @@ const std::string kFailedFetches = "baton_peer_fetches_total{link=\"host\",outco
 TEST_F(FetchTest, APrefillWorkerGetsTheAnswersKvFromTheDecodeWorker) {
   Fleet fleet({.prefill = 1, .decode = 2, .prefill_flags = kAlways});
   const auto prompt = Tokens(1, 100);
-  v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 60);
+  fleet::v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 60);
   AddTarget(first, fleet.prefill());
   const Answer one = Run(fleet.decode(0), first);
   ExpectAsAlone(one, prompt, 60);
 
   const auto history = Joined(prompt, one.tokens);
   const auto next = Joined(history, Tokens(2, 70));
-  v1::DecodeRequest second = RequestTo(fleet.decode(1), next, 20);
+  fleet::v1::DecodeRequest second = RequestTo(fleet.decode(1), next, 20);
   // The last token of an answer is drawn and never computed.
   Hint(AddTarget(second, fleet.prefill())->mutable_fetch(), fleet.decode(0), history.size() - 1);
   const Answer two = Run(fleet.decode(1), second);
@@ -53,7 +53,7 @@ TEST_F(FetchTest, APrefillWorkerGetsTheAnswersKvFromTheDecodeWorker) {
   EXPECT_EQ(Metric(fleet.decode(0), "baton_peer_served_blocks_total"), 3);
   EXPECT_EQ(Metric(fleet.decode(0), "baton_peer_serves_total{link=\"host\",outcome=\"ok\"}"), 1);
   // Fetched blocks are cached: they are not sent again.
-  v1::DecodeRequest again = RequestTo(fleet.decode(1), Joined(history, Tokens(3, 40)), 4);
+  fleet::v1::DecodeRequest again = RequestTo(fleet.decode(1), Joined(history, Tokens(3, 40)), 4);
   Hint(AddTarget(again, fleet.prefill())->mutable_fetch(), fleet.decode(0), history.size() - 1);
   const Answer three = Run(fleet.decode(1), again);
   ASSERT_TRUE(three.status.ok()) << three.status;
@@ -65,11 +65,11 @@ TEST_F(FetchTest, APrefillWorkerGetsTheAnswersKvFromTheDecodeWorker) {
 TEST_F(FetchTest, APrefillWorkerFetchesFromAPrefillWorker) {
   Fleet fleet({.prefill = 2, .decode = 2, .prefill_flags = kAlways});
   const auto prompt = Tokens(4, 200);
-  v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 4);
+  fleet::v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 4);
   AddTarget(first, fleet.prefill(0));
   ExpectAsAlone(Run(fleet.decode(0), first), prompt, 4);
   const auto longer = Joined(prompt, Tokens(5, 64));
-  v1::DecodeRequest second = RequestTo(fleet.decode(1), longer, 12);
+  fleet::v1::DecodeRequest second = RequestTo(fleet.decode(1), longer, 12);
   Hint(AddTarget(second, fleet.prefill(1))->mutable_fetch(), fleet.prefill(0), prompt.size());
   const Answer answer = Run(fleet.decode(1), second);
   ExpectAsAlone(answer, longer, 12);
@@ -81,13 +81,13 @@ TEST_F(FetchTest, APrefillWorkerFetchesFromAPrefillWorker) {
 TEST_F(FetchTest, ADecodeWorkerFetchesForItsOwnPrefill) {
   Fleet fleet({.prefill = 1, .decode = 2, .decode_flags = kAlways});
   const auto prompt = Tokens(6, 130);
-  v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 40);
+  fleet::v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 40);
   AddTarget(first, fleet.prefill());
   const Answer one = Run(fleet.decode(0), first);
   ExpectAsAlone(one, prompt, 40);
   const auto next = Joined(Joined(prompt, one.tokens), Tokens(7, 50));
   // From a decode worker, without any prefill worker; then from a prefill worker, as far as that goes.
-  v1::DecodeRequest second = RequestTo(fleet.decode(1), next, 10);
+  fleet::v1::DecodeRequest second = RequestTo(fleet.decode(1), next, 10);
   Hint(second.mutable_fetch(), fleet.decode(0), 169);
   const Answer two = Run(fleet.decode(1), second);
   ExpectAsAlone(two, next, 10);
@@ -100,18 +100,19 @@ TEST_F(FetchTest, ADecodeWorkerFetchesForItsOwnPrefill) {
 TEST_F(FetchTest, APeerThatHoldsLessOrNothingCostsNoAnswer) {
   Fleet fleet({.prefill = 2, .decode = 1, .prefill_flags = kAlways});
   const auto prompt = Tokens(8, 160);
-  v1::DecodeRequest half = RequestTo(fleet.decode(), std::vector(prompt.begin(), prompt.begin() + 80), 2);
+  fleet::v1::DecodeRequest half =
+      RequestTo(fleet.decode(), std::vector(prompt.begin(), prompt.begin() + 80), 2);
   AddTarget(half, fleet.prefill(0));
   ASSERT_TRUE(Run(fleet.decode(), half).status.ok());
   // It is said to hold everything, and holds 5 blocks.
-  v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 8);
+  fleet::v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 8);
   Hint(AddTarget(request, fleet.prefill(1))->mutable_fetch(), fleet.prefill(0), prompt.size());
   const Answer answer = Run(fleet.decode(), request);
   ExpectAsAlone(answer, prompt, 8);
   EXPECT_EQ(answer.end().relay().fetched_tokens(), 80u);
   EXPECT_EQ(Metric(fleet.prefill(1), "baton_peer_fetches_total{link=\"host\",outcome=\"partial\"}"), 1);
   // Another tenant's: the very tokens, and nothing to be had.
-  v1::DecodeRequest other = RequestTo(fleet.decode(), prompt, 8);
+  fleet::v1::DecodeRequest other = RequestTo(fleet.decode(), prompt, 8);
   other.set_salt("another tenant's salt");
   Hint(AddTarget(other, fleet.prefill(0))->mutable_fetch(), fleet.prefill(1), prompt.size());
   const Answer stranger = Run(fleet.decode(), other);
@@ -121,8 +122,8 @@ TEST_F(FetchTest, APeerThatHoldsLessOrNothingCostsNoAnswer) {
   EXPECT_EQ(Metric(fleet.prefill(0), "baton_peer_fetches_total{link=\"host\",outcome=\"missed\"}"), 1);
   EXPECT_EQ(Metric(fleet.prefill(1), "baton_peer_served_blocks_total"), 0);
   // No peer is there.
-  v1::DecodeRequest nobody = RequestTo(fleet.decode(), Tokens(9, 160), 8);
-  v1::PeerPrefix* hint = AddTarget(nobody, fleet.prefill(0))->mutable_fetch();
+  fleet::v1::DecodeRequest nobody = RequestTo(fleet.decode(), Tokens(9, 160), 8);
+  fleet::v1::PeerPrefix* hint = AddTarget(nobody, fleet.prefill(0))->mutable_fetch();
   Hint(hint, fleet.prefill(1), 160);
   hint->set_address("127.0.0.1:1");
   ExpectAsAlone(Run(fleet.decode(), nobody), Tokens(9, 160), 8);
@@ -160,9 +161,9 @@ TEST_F(FetchTest, TokensAndLogitsAreThoseOfTheEngineAloneWhoeverFetches) {
     }
     if (prompt.size() > 1200) continue;
     const Process& decode = fleet.decode(here);
-    v1::DecodeRequest request = RequestTo(decode, prompt, 12);
+    fleet::v1::DecodeRequest request = RequestTo(decode, prompt, 12);
     if (random() % 2 == 0) {
-      v1::PrefillTarget* target = AddTarget(request, fleet.prefill(static_cast<int>(random() % 2)));
+      fleet::v1::PrefillTarget* target = AddTarget(request, fleet.prefill(static_cast<int>(random() % 2)));
       Hint(target->mutable_fetch(), *holder, prompt.size());
     } else {
       Hint(request.mutable_fetch(), *holder, prompt.size());
@@ -186,12 +187,12 @@ TEST_P(HolderDiesTest, WhileItIsAskedTheRestIsComputed) {
   const bool decode_fetches = GetParam();
   Fleet fleet({.prefill = 2, .decode = 1, .prefill_flags = kAlways, .decode_flags = kAlways});
   const auto prompt = Tokens(10, 200);
-  v1::DecodeRequest other = RequestTo(fleet.decode(), prompt, 1);
+  fleet::v1::DecodeRequest other = RequestTo(fleet.decode(), prompt, 1);
   // Another tenant's salt on the decode worker, so that it lacks the prompt itself.
   AddTarget(other, fleet.prefill(0));
   ASSERT_TRUE(Run(fleet.decode(), other).status.ok());
   const auto longer = Joined(Tokens(11, 40), prompt);
-  v1::DecodeRequest request = RequestTo(fleet.decode(), longer, 16);
+  fleet::v1::DecodeRequest request = RequestTo(fleet.decode(), longer, 16);
   const Process& fetcher = decode_fetches ? fleet.decode() : fleet.prefill(1);
   Hint(decode_fetches ? request.mutable_fetch() : AddTarget(request, fleet.prefill(1))->mutable_fetch(),
        fleet.prefill(0), longer.size());
@@ -207,7 +208,7 @@ TEST_P(HolderDiesTest, WhileItIsAskedTheRestIsComputed) {
   ExpectAsAlone(answer, longer, 16);
   EXPECT_EQ(answer.end().relay().fetched_tokens(), 0u);
   EXPECT_EQ(Metric(fetcher, kFailedFetches), 1);
-  EXPECT_TRUE(AwaitLoad(fetcher.grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+  EXPECT_TRUE(AwaitLoad(fetcher.grpc(), [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fetchers, HolderDiesTest, testing::Bool(),
@@ -218,15 +219,15 @@ TEST_F(FetchTest, AWorkerThatTakesNoPartNeitherAsksNorAnswers) {
   EXPECT_FALSE(InfoOf(fleet.prefill(0)).peer_fetch());
   EXPECT_TRUE(InfoOf(fleet.decode()).peer_fetch());
   const auto prompt = Tokens(12, 120);
-  v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 8);
+  fleet::v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 8);
   Hint(AddTarget(request, fleet.prefill(0))->mutable_fetch(), fleet.decode(), prompt.size());
   const Answer answer = Run(fleet.decode(), request);
   ExpectAsAlone(answer, prompt, 8);
   EXPECT_EQ(Metric(fleet.decode(), "baton_peer_serves_total"), 0);
-  const auto stub = v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill(0).grpc()));
+  const auto stub = fleet::v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill(0).grpc()));
   grpc::ClientContext context;
-  const auto reader = stub->Fetch(&context, v1::FetchRequest());
-  v1::FetchEvent event;
+  const auto reader = stub->Fetch(&context, fleet::v1::FetchRequest());
+  fleet::v1::FetchEvent event;
   EXPECT_FALSE(reader->Read(&event));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
@@ -242,11 +243,11 @@ TEST_F(FetchTest, OnlyTheFleetFetches) {
                .decode_flags = keyed,
                .router_flags = keyed});
   const auto prompt = Tokens(13, 100);
-  v1::DecodeRequest first = RequestTo(fleet.decode(), prompt, 1);
+  fleet::v1::DecodeRequest first = RequestTo(fleet.decode(), prompt, 1);
   AddTarget(first, fleet.prefill(0));
   ASSERT_TRUE(Run(fleet.decode(), first).status.ok());
   // A stranger who knows what to ask for.
-  v1::FetchRequest request;
+  fleet::v1::FetchRequest request;
   *request.mutable_fingerprint() = first.fingerprint();
   std::vector<TokenId> ids;
   for (int32_t id : prompt) ids.emplace_back(id);
@@ -256,11 +257,11 @@ TEST_F(FetchTest, OnlyTheFleetFetches) {
     request.mutable_ticket()->add_generations(1);
   }
   const auto fetch = [&](const rpc::Security* security) {
-    const auto stub = v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill(0).grpc(), {}, security));
+    const auto stub = fleet::v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill(0).grpc(), {}, security));
     grpc::ClientContext context;
     const auto reader = stub->Fetch(&context, request);
     int events = 0;
-    for (v1::FetchEvent event; reader->Read(&event);) ++events;
+    for (fleet::v1::FetchEvent event; reader->Read(&event);) ++events;
     return std::pair(events, reader->Finish().error_code());
   };
   EXPECT_EQ(fetch(nullptr), std::pair(0, grpc::StatusCode::UNAUTHENTICATED));
@@ -269,7 +270,7 @@ TEST_F(FetchTest, OnlyTheFleetFetches) {
   EXPECT_GT(fetch(security_.get()).first, 1) << "the control: it is there for the fleet";
   // And the fleet's own workers do.
   const auto longer = Joined(prompt, Tokens(14, 40));
-  v1::DecodeRequest second = RequestTo(fleet.decode(), longer, 6);
+  fleet::v1::DecodeRequest second = RequestTo(fleet.decode(), longer, 6);
   second.set_salt(first.salt());
   Hint(AddTarget(second, fleet.prefill(1))->mutable_fetch(), fleet.prefill(0), prompt.size());
   const Answer answer = Run(fleet.decode(), second);
@@ -279,16 +280,16 @@ TEST_F(FetchTest, OnlyTheFleetFetches) {
 
 TEST_F(FetchTest, BadRequestsAreToldWhatIsWrong) {
   Fleet fleet;
-  const auto stub = v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill().grpc()));
-  const auto ask = [&](const v1::FetchRequest& request) {
+  const auto stub = fleet::v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill().grpc()));
+  const auto ask = [&](const fleet::v1::FetchRequest& request) {
     grpc::ClientContext context;
     const auto reader = stub->Fetch(&context, request);
-    v1::FetchEvent event;
+    fleet::v1::FetchEvent event;
     while (reader->Read(&event)) {
     }
     return reader->Finish();
   };
-  v1::FetchRequest request;
+  fleet::v1::FetchRequest request;
   EXPECT_EQ(ask(request).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "no fingerprint";
   *request.mutable_fingerprint() = InfoOf(fleet.prefill()).fingerprint();
   EXPECT_THAT(ask(request).error_message(), testing::HasSubstr("hashes: 0 bytes"));

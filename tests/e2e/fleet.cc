@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/rpc/answer_event.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
@@ -237,7 +238,7 @@ Answer Fleet::Chat(const v1::ChatRequest& request) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
   const auto reader = stub_->Chat(&context, request);
-  for (v1::GenerateResponse response; reader->Read(&response);) Take(response, answer);
+  for (v1::ChatResponse response; reader->Read(&response);) Take(rpc::AnswerEvent(response), answer);
   answer.status = rpc::FromGrpc(reader->Finish());
   return answer;
 }
@@ -254,12 +255,12 @@ double Metric(const Process& worker, const std::string& name) {
   return sum;
 }
 
-bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle) {
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(address));
+bool AwaitLoad(const std::string& address, const std::function<bool(const fleet::v1::Load&)>& idle) {
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(address));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
-  const auto reader = stub->Watch(&context, v1::WatchRequest());
-  for (v1::WatchEvent event; reader->Read(&event);) {
+  const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+  for (fleet::v1::WatchEvent event; reader->Read(&event);) {
     if (idle(event.has_snapshot() ? event.snapshot().load() : event.delta().load())) {
       context.TryCancel();
       return true;
@@ -269,14 +270,14 @@ bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Lo
   return false;
 }
 
-v1::Load LoadOf(const Process& worker) {
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()));
+fleet::v1::Load LoadOf(const Process& worker) {
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
-  const auto reader = stub->Watch(&context, v1::WatchRequest());
-  v1::WatchEvent event;
+  const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+  fleet::v1::WatchEvent event;
   EXPECT_TRUE(reader->Read(&event)) << worker.grpc() << " tells no load";
-  const v1::Load load = event.snapshot().load();
+  const fleet::v1::Load load = event.snapshot().load();
   context.TryCancel();
   while (reader->Read(&event)) {
   }
@@ -300,7 +301,7 @@ int Fleet::LoseHeldDecode(int signal) {
 void Fleet::ExpectNothingHeld() {
   for (const auto* pool : {&prefill_, &decode_}) {
     for (const auto& worker : *pool) {
-      EXPECT_TRUE(AwaitLoad(worker->grpc(), [](const v1::Load& load) {
+      EXPECT_TRUE(AwaitLoad(worker->grpc(), [](const fleet::v1::Load& load) {
         return load.held_blocks() == 0 && load.running() == 0 && load.queued() == 0 &&
                load.free_blocks() + load.cached_blocks() == load.total_blocks();
       }));

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "baton/fleet/v1/prefill.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "baton/v1/inference.grpc.pb.h"
-#include "baton/v1/prefill.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
 #include "cli/serve/child.h"
 #include "tests/e2e/gate.h"
 #include "tests/patience.h"
@@ -152,12 +152,12 @@ v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t ma
 double Metric(const Process& worker, const std::string& name);
 
 // The load that the worker tells a new watcher now. The test has failed if it tells none.
-v1::Load LoadOf(const Process& worker);
+fleet::v1::Load LoadOf(const Process& worker);
 
 // Waits until the worker knows that it is to leave.
 bool AwaitDraining(const Process& worker);
 
 // Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.
-bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle);
+bool AwaitLoad(const std::string& address, const std::function<bool(const fleet::v1::Load&)>& idle);
 
 }  // namespace baton::e2e

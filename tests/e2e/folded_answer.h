@@ -8,6 +8,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "common/rpc/answer_event.h"
 #include "router/api/answer_fold.h"
 #include "tests/e2e/fleet.h"
 #include "tests/patience.h"
@@ -15,7 +16,7 @@
 namespace baton::e2e {
 
 struct FoldedAnswer {
-  v1::ChatAnswer answer;
+  v1::ChatUnaryResponse answer;
   grpc::Status status;
 };
 
@@ -26,7 +27,9 @@ FoldedAnswer Fold(Fleet& fleet, const Request& request, uint32_t disturb_after =
   router::AnswerFold fold;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
-  std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
+  using Response =
+      std::conditional_t<std::is_same_v<Request, v1::ChatRequest>, v1::ChatResponse, v1::GenerateResponse>;
+  std::unique_ptr<grpc::ClientReader<Response>> reader;
   if constexpr (std::is_same_v<Request, v1::ChatRequest>) {
     reader = fleet.stub().Chat(&context, request);
   } else {
@@ -34,8 +37,8 @@ FoldedAnswer Fold(Fleet& fleet, const Request& request, uint32_t disturb_after =
   }
   uint32_t tokens = 0;
   bool disturbed = disturb == nullptr;
-  for (v1::GenerateResponse response; reader->Read(&response);) {
-    fold.Add(response);
+  for (Response response; reader->Read(&response);) {
+    fold.Add(rpc::AnswerEvent(response));
     tokens += response.delta().tokens();
     if (disturbed || tokens < disturb_after) continue;
     disturbed = true;

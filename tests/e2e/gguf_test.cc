@@ -14,7 +14,7 @@ TEST(GgufTest, AFileIsServedAsAFolderIs) {
   // A policy that always takes a prefill worker.
   Fleet fleet({.router_flags = {"--policy", "round_robin"}, .model = kFile});
   v1::TokenizeRequest text;
-  text.set_text("AB! AB! ABA?");
+  text.mutable_generate()->set_text("AB! AB! ABA?");
   v1::TokenizeResponse tokens;
   grpc::ClientContext context;
   const grpc::Status status = fleet.stub().Tokenize(&context, text, &tokens);

@@ -73,7 +73,7 @@ TEST(LeavingTest, ARollingRestartOfEveryWorkerUnderLoadFailsNoRequest) {
   const auto all_are_there = [&] {
     uint32_t answers = 0;
     for (int i = 0; i < 2; ++i) {
-      const v1::Load load = LoadOf(fleet.decode(i));
+      const fleet::v1::Load load = LoadOf(fleet.decode(i));
       answers += load.running() + load.queued();
     }
     return answers == kClients;

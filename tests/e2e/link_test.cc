@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "baton/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
 #include "common/engine/solo.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
@@ -119,7 +119,8 @@ void FailInTheMiddle(const std::vector<std::string>& flags, const std::function<
   EXPECT_EQ(Metric(fleet.decode(), "baton_link_quarantines_total{link=\"nccl\"}"), 1);
   EXPECT_EQ(Metric(fleet.decode(), "baton_link_communicators{link=\"nccl\"}"), 1);
   EXPECT_EQ(Metric(fleet.prefill(1 - failing), "baton_link_quarantines_total{link=\"nccl\"}"), 0);
-  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+  EXPECT_TRUE(
+      AwaitLoad(fleet.decode().grpc(), [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
 }
 
 TEST(NcclFailureTest, APeerThatDiesInTheMiddleCostsNoRequestAndNoToken) {
@@ -161,20 +162,21 @@ TEST(LinkPairingTest, WorkersWithDifferentLinksAreNotPairedAndTheRefusalNamesBot
   const Answer answer = fleet.Generate(Request(Prompt(200, 1), 4));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.end().relay().link(), "local");
-  v1::WatchEvent event;
+  fleet::v1::WatchEvent event;
   {
     grpc::ClientContext context;
-    const auto reader = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode().grpc()))->Watch(&context, {});
+    const auto reader =
+        fleet::v1::Worker::NewStub(rpc::MakeChannel(fleet.decode().grpc()))->Watch(&context, {});
     ASSERT_TRUE(reader->Read(&event));
     context.TryCancel();
   }
-  v1::PrefillRequest request;
+  fleet::v1::PrefillRequest request;
   *request.mutable_fingerprint() = event.snapshot().info().fingerprint();
   EXPECT_EQ(request.fingerprint().link(), "nccl/10000") << "with NCCL's version, which joins no other";
-  const auto prefill = v1::Prefill::NewStub(rpc::MakeChannel(fleet.prefill().grpc()));
+  const auto prefill = fleet::v1::Prefill::NewStub(rpc::MakeChannel(fleet.prefill().grpc()));
   grpc::ClientContext context;
   const auto reader = prefill->Prefill(&context, request);
-  v1::PrefillEvent none;
+  fleet::v1::PrefillEvent none;
   EXPECT_FALSE(reader->Read(&none));
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -220,8 +222,8 @@ class LinkCheckTest : public testing::TestWithParam<const char*> {
   // What routers are told.
   static bool TakesNoWork(const Process& worker) {
     grpc::ClientContext context;
-    const auto reader = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()))->Watch(&context, {});
-    v1::WatchEvent event;
+    const auto reader = fleet::v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()))->Watch(&context, {});
+    fleet::v1::WatchEvent event;
     EXPECT_TRUE(reader->Read(&event));
     context.TryCancel();
     return event.snapshot().draining();
@@ -237,7 +239,8 @@ TEST_P(LinkCheckTest, AWorkerIsReadyOnceItsLinkHasPassed) {
   EXPECT_GT(measured, 1000);
   EXPECT_EQ(Metric(decode, Named("baton_link_floor_bytes_per_second")), 1000);
   for (Process* worker : {&prefill, &decode}) {
-    EXPECT_TRUE(AwaitLoad(worker->grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+    EXPECT_TRUE(
+        AwaitLoad(worker->grpc(), [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
   }
 }
 
@@ -249,10 +252,10 @@ TEST_P(LinkCheckTest, ALinkBelowItsFloorIsNotReady) {
             "a measurement of the link", kLinkPatience));
   EXPECT_TRUE(TakesNoWork(decode));
   EXPECT_EQ(Metric(decode, "baton_draining "), 0) << "it does not leave: another alert is for this";
-  const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc()));
+  const auto stub = fleet::v1::Decode::NewStub(rpc::MakeChannel(decode.grpc()));
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, {});
-  v1::DecodeEvent event;
+  fleet::v1::DecodeEvent event;
   EXPECT_FALSE(reader->Read(&event));
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);

@@ -117,16 +117,16 @@ class MigrationTest : public testing::TestWithParam<const char*> {
     EXPECT_EQ(end.usage().completion_tokens(), kAnswer);
     EXPECT_EQ(end.usage().prompt_tokens(), undisturbed.answer.end().usage().prompt_tokens());
     const v1::Timing& timing = end.timing();
-    EXPECT_NEAR(timing.admit() + timing.decode_queue() + timing.prefill_queue() + timing.prefill() +
-                    timing.transfer() + timing.first_token(),
-                timing.ttft(), 1e-9);
+    EXPECT_NEAR(timing.admit_seconds() + timing.decode_queue_seconds() + timing.prefill_queue_seconds() +
+                    timing.prefill_seconds() + timing.transfer_seconds() + timing.first_token_seconds(),
+                timing.ttft_seconds(), 1e-9);
     if (signal == SIGTERM) {
       EXPECT_EQ(fleet.decode(victim).Wait().value, 0);
     }
     EXPECT_TRUE(AwaitLoad(fleet.decode(1 - victim).grpc(),
-                          [](const v1::Load& load) { return load.held_blocks() == 0; }));
-    EXPECT_TRUE(
-        AwaitLoad(fleet.prefill().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+                          [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
+    EXPECT_TRUE(AwaitLoad(fleet.prefill().grpc(),
+                          [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
   }
 };
 

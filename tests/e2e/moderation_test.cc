@@ -126,7 +126,7 @@ TEST_F(ModerationTest, AKilledClassifierClosesTheAnswer) {
   request.mutable_stop()->set_ignore_eos(true);
   grpc::ClientContext context;
   const auto reader = fleet_->stub().Chat(&context, request);
-  v1::GenerateResponse response;
+  v1::ChatResponse response;
   ASSERT_TRUE(reader->Read(&response));
   while (!response.has_delta() && reader->Read(&response)) {
   }

@@ -16,10 +16,12 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kContextTokens = 2304;  // of the shipped model
 
-grpc::Status Complete(Fleet& fleet, const v1::ChatRequest& request, v1::ChatAnswer* answer) {
+grpc::Status ChatUnary(Fleet& fleet, const v1::ChatRequest& request, v1::ChatUnaryResponse* answer) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(240)));
-  return fleet.stub().Complete(&context, request, answer);
+  v1::ChatUnaryRequest unary;
+  *unary.mutable_chat() = request;
+  return fleet.stub().ChatUnary(&context, unary, answer);
 }
 
 void AddTurn(v1::ChatRequest& request, const std::string& role, const std::string& content) {
@@ -42,13 +44,13 @@ TEST(OverflowTest, AConversationGoesOnWithoutItsOldestTurnsAndStaysCached) {
   request.mutable_stop()->set_ignore_eos(true);
   request.mutable_sampling()->set_temperature(0);
 
-  v1::ChatAnswer answer;
-  grpc::Status status = Complete(fleet, request, &answer);
+  v1::ChatUnaryResponse answer;
+  grpc::Status status = ChatUnary(fleet, request, &answer);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("2304"));
 
   request.mutable_overflow()->set_mode(v1::Overflow::MODE_DROP_OLDEST);
-  status = Complete(fleet, request, &answer);
+  status = ChatUnary(fleet, request, &answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const v1::ContextReport cut = answer.started().context();
   EXPECT_GT(cut.dropped_messages(), 0u);
@@ -58,7 +60,7 @@ TEST(OverflowTest, AConversationGoesOnWithoutItsOldestTurnsAndStaysCached) {
   // The next turn is cut at the same place and finds its prompt in the cache.
   AddTurn(request, "assistant", answer.choices(0).text());
   AddTurn(request, "user", "And the last one?");
-  status = Complete(fleet, request, &answer);
+  status = ChatUnary(fleet, request, &answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(answer.started().context().dropped_messages(), cut.dropped_messages());
   EXPECT_GT(answer.choices(0).finished().usage().cached_tokens(), answer.started().prompt_tokens() * 3 / 4)
@@ -77,8 +79,8 @@ TEST(OverflowTest, AnAnswerThatFillsTheContextSaysSo) {
   request.mutable_stop()->set_max_tokens(100'000);
   request.mutable_stop()->set_ignore_eos(true);
   request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
-  v1::ChatAnswer answer;
-  const grpc::Status status = Complete(fleet, request, &answer);
+  v1::ChatUnaryResponse answer;
+  const grpc::Status status = ChatUnary(fleet, request, &answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const v1::Finished& finished = answer.choices(0).finished();
   EXPECT_EQ(finished.reason(), v1::FINISH_REASON_CONTEXT_FULL);

@@ -42,25 +42,27 @@ v1::ChatRequest AskForWeather() {
   return request;
 }
 
-v1::ChatAnswer CompleteParts(Fleet& fleet, const v1::ChatRequest& request) {
+v1::ChatUnaryResponse CompleteParts(Fleet& fleet, const v1::ChatRequest& request) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
-  v1::ChatAnswer answer;
-  const grpc::Status status = fleet.stub().Complete(&context, request, &answer);
+  v1::ChatUnaryResponse answer;
+  v1::ChatUnaryRequest unary;
+  *unary.mutable_chat() = request;
+  const grpc::Status status = fleet.stub().ChatUnary(&context, unary, &answer);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return answer;
 }
 
 // What the stream folds to. `disturb` is called once so many tokens have come.
-v1::ChatAnswer Stream(Fleet& fleet, const v1::ChatRequest& request, uint32_t disturb_after = 0,
-                      const std::function<void()>& disturb = nullptr) {
+v1::ChatUnaryResponse Stream(Fleet& fleet, const v1::ChatRequest& request, uint32_t disturb_after = 0,
+                             const std::function<void()>& disturb = nullptr) {
   const FoldedAnswer folded = Fold(fleet, request, disturb_after, disturb);
   EXPECT_TRUE(folded.status.ok()) << folded.status.error_message();
   return folded.answer;
 }
 
 // Without what differs from run to run.
-std::string Comparable(v1::ChatAnswer answer) {
+std::string Comparable(v1::ChatUnaryResponse answer) {
   answer.mutable_started()->clear_request_id();
   for (v1::AnswerChoice& choice : *answer.mutable_choices()) {
     choice.mutable_finished()->clear_timing();
@@ -79,7 +81,7 @@ std::string Comparable(v1::ChatAnswer answer) {
 TEST(PartsTest, AToolIsCalledAndItsResultIsTold) {
   Fleet fleet;
   v1::ChatRequest request = AskForWeather();
-  const v1::ChatAnswer called = CompleteParts(fleet, request);
+  const v1::ChatUnaryResponse called = CompleteParts(fleet, request);
   ASSERT_EQ(called.choices_size(), 1);
   const v1::AnswerChoice& choice = called.choices(0);
   EXPECT_EQ(choice.finished().reason(), v1::FINISH_REASON_TOOL_CALLS) << called.DebugString();
@@ -101,14 +103,14 @@ TEST(PartsTest, AToolIsCalledAndItsResultIsTold) {
   result->set_role("tool");
   result->set_tool_call_id(part.tool_call().id());
   result->set_content("sunny");
-  const v1::ChatAnswer told = CompleteParts(fleet, request);
+  const v1::ChatUnaryResponse told = CompleteParts(fleet, request);
   EXPECT_EQ(told.choices(0).finished().reason(), v1::FINISH_REASON_STOP_TOKEN);
   EXPECT_THAT(told.choices(0).text(), HasSubstr("sunny"));
 
   // The same answer as it was written, for clients that parse for themselves.
   v1::ChatRequest raw = AskForWeather();
   raw.mutable_output()->set_raw_text(true);
-  const v1::ChatAnswer written = CompleteParts(fleet, raw);
+  const v1::ChatUnaryResponse written = CompleteParts(fleet, raw);
   EXPECT_THAT(written.choices(0).text(), HasSubstr("<tool_call>"));
   EXPECT_EQ(written.choices(0).parts_size(), 0);
   EXPECT_THAT(written.choices(0).token_ids(), ::testing::ElementsAreArray(choice.token_ids()));
@@ -119,7 +121,7 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   Fleet fleet;
   v1::ChatRequest request = AskText("What is 3 + 4?");
   request.mutable_thinking()->set_enabled(true);
-  const v1::ChatAnswer shown = CompleteParts(fleet, request);
+  const v1::ChatUnaryResponse shown = CompleteParts(fleet, request);
   ASSERT_EQ(shown.choices(0).parts_size(), 2) << shown.DebugString();
   EXPECT_FALSE(shown.choices(0).parts(0).thinking().empty());
   EXPECT_THAT(shown.choices(0).text(), HasSubstr("3 + 4"));
@@ -128,7 +130,7 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   EXPECT_LT(thought, shown.choices(0).finished().usage().completion_tokens());
 
   request.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
-  const v1::ChatAnswer hidden = CompleteParts(fleet, request);
+  const v1::ChatUnaryResponse hidden = CompleteParts(fleet, request);
   EXPECT_EQ(hidden.choices(0).text(), shown.choices(0).text());
   EXPECT_TRUE(hidden.choices(0).parts(0).thinking().empty());
   EXPECT_EQ(hidden.choices(0).finished().usage().thinking_tokens(), thought);
@@ -136,7 +138,7 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   request.mutable_thinking()->set_show(v1::Thinking::SHOW_TEXT);
   request.mutable_thinking()->set_budget_tokens(3);
   request.mutable_output()->set_logprobs(true);
-  const v1::ChatAnswer bounded = CompleteParts(fleet, request);
+  const v1::ChatUnaryResponse bounded = CompleteParts(fleet, request);
   const v1::AnswerChoice& choice = bounded.choices(0);
   EXPECT_LT(choice.finished().usage().thinking_tokens(), thought);
   ASSERT_EQ(choice.parts_size(), 2) << bounded.DebugString();
@@ -166,7 +168,7 @@ TEST(PartsTest, ManyAtOnceAreEachAsAlone) {
   std::vector<std::string> alone;
   int calls = 0;
   for (const v1::ChatRequest& request : requests) {
-    const v1::ChatAnswer answer = CompleteParts(fleet, request);
+    const v1::ChatUnaryResponse answer = CompleteParts(fleet, request);
     for (const v1::AnswerPart& part : answer.choices(0).parts()) calls += part.has_tool_call() ? 1 : 0;
     alone.push_back(Comparable(answer));
   }
@@ -194,12 +196,12 @@ TEST(PartsTest, AKilledWorkersPartsGoOnElsewhere) {
   request.mutable_stop()->set_ignore_eos(true);
   request.mutable_stop()->set_max_tokens(800);
   request.mutable_stop()->add_stop("a string that does not come");
-  const v1::ChatAnswer undisturbed = CompleteParts(fleet, request);
+  const v1::ChatUnaryResponse undisturbed = CompleteParts(fleet, request);
   EXPECT_GT(undisturbed.choices(0).parts_size(), 1);
   constexpr int64_t kSteps = 28;
   ASSERT_GT(undisturbed.choices(0).finished().usage().completion_tokens(), kSteps * kStepTokens);
   fleet.decode_gates().Allow(kSteps);
-  const v1::ChatAnswer moved = Stream(fleet, request, 20, [&] { fleet.LoseHeldDecode(SIGKILL); });
+  const v1::ChatUnaryResponse moved = Stream(fleet, request, 20, [&] { fleet.LoseHeldDecode(SIGKILL); });
   EXPECT_EQ(moved.choices(0).finished().relay().migrations(), 1u);
   EXPECT_EQ(Comparable(moved), Comparable(undisturbed));
 }

@@ -145,7 +145,7 @@ TEST(ReuseTest, FoundDocumentsAreNotComputedAgain) {
     ASSERT_TRUE(answer->status.ok()) << answer->status;
     std::printf("%s: %u of %u tokens found, prefill %.3f s, TTFT %.3f s\n", what,
                 answer->end().usage().cached_tokens(), answer->end().usage().prompt_tokens(),
-                answer->end().timing().prefill(), answer->end().timing().ttft());
+                answer->end().timing().prefill_seconds(), answer->end().timing().ttft_seconds());
   }
 }
 

@@ -41,7 +41,7 @@ class SharedTierTest : public FetchTest {
 
 TEST_F(SharedTierTest, ANewWorkerAnswersWithWhatAKilledOneHasPublished) {
   const auto prompt = Tokens(11, 400);
-  v1::DecodeRequest request;
+  fleet::v1::DecodeRequest request;
   {
     Fleet first({.prefill = 0, .decode = 1, .decode_flags = Sharing({"--kv-disk", folder_ + "/first"})});
     request = RequestTo(first.decode(), prompt, 20);
@@ -57,7 +57,7 @@ TEST_F(SharedTierTest, ANewWorkerAnswersWithWhatAKilledOneHasPublished) {
        {std::vector<std::string>{}, {"--kv-disk", folder_ + "/second"}}) {
     Fleet second({.prefill = 0, .decode = 1, .decode_flags = Sharing(own)});
     // The very tokens, of another tenant.
-    v1::DecodeRequest strange = request;
+    fleet::v1::DecodeRequest strange = request;
     strange.set_salt("another tenant's salt");
     const Answer stranger = Run(second.decode(), strange);
     ExpectAsAlone(stranger, prompt, 20);
@@ -84,12 +84,12 @@ TEST_F(SharedTierTest, APrefillWorkerReadsWhatADecodeWorkerPublishes) {
   ASSERT_TRUE(AwaitPublished(fleet.decode(0), 25));
   fleet.decode(0).Signal(SIGKILL);
   // Both are processes that ran before it was published: they look now and then.
-  v1::DecodeRequest request = RequestTo(fleet.decode(1), prompt, 8);
+  fleet::v1::DecodeRequest request = RequestTo(fleet.decode(1), prompt, 8);
   AddTarget(request, fleet.prefill());
   const auto found = [&](const Process& worker) {
     // A request of one block makes the worker tell what it knows.
     const auto other = Tokens(13, 8);
-    v1::DecodeRequest small = RequestTo(worker, other, 1);
+    fleet::v1::DecodeRequest small = RequestTo(worker, other, 1);
     bool failed = false;
     const auto knows = [&] {
       failed = !Run(worker, small).status.ok();
@@ -106,7 +106,7 @@ TEST_F(SharedTierTest, APrefillWorkerReadsWhatADecodeWorkerPublishes) {
 
 TEST_F(SharedTierTest, DamageAndLossCostNoAnswer) {
   const auto prompt = Tokens(14, 400);
-  v1::DecodeRequest request;
+  fleet::v1::DecodeRequest request;
   const auto answer = [&](const Process& worker) {
     const Answer answer = Run(worker, request);
     ExpectAsAlone(answer, prompt, 12);

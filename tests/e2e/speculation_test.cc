@@ -55,9 +55,9 @@ v1::GenerateRequest Repeating(int i, uint32_t max_tokens) {
 // that depends on what ran there before.
 std::string UsageText(const v1::Finished& finished, bool found) {
   v1::Usage usage = finished.usage();
-  EXPECT_EQ(
-      usage.cached_tokens() + usage.written_5m_tokens() + usage.written_1h_tokens() + usage.plain_tokens(),
-      usage.prompt_tokens());
+  EXPECT_EQ(usage.cached_tokens() + usage.written_five_minutes_tokens() + usage.written_hour_tokens() +
+                usage.plain_tokens(),
+            usage.prompt_tokens());
   usage.clear_drafted_tokens();
   usage.clear_accepted_tokens();
   if (!found) {
@@ -69,7 +69,7 @@ std::string UsageText(const v1::Finished& finished, bool found) {
   return usage.ShortDebugString();
 }
 
-void ExpectSame(const v1::ChatAnswer& plain, const v1::ChatAnswer& drafted, bool found = true) {
+void ExpectSame(const v1::ChatUnaryResponse& plain, const v1::ChatUnaryResponse& drafted, bool found = true) {
   ASSERT_EQ(plain.choices_size(), drafted.choices_size());
   for (int i = 0; i < plain.choices_size(); ++i) {
     v1::AnswerChoice a = plain.choices(i), b = drafted.choices(i);
@@ -123,7 +123,7 @@ TEST_P(SpeculationKillsTest, InTheMiddleOfDraftsNoAnswerChanges) {
   if (drafts.model) stack.emplace(kModel, 24);
   const std::string model = stack.has_value() ? stack->folder() : kModel;
   const int requests = HowMany();
-  std::vector<v1::ChatAnswer> plain;
+  std::vector<v1::ChatUnaryResponse> plain;
   {
     Fleet fleet({.decode_flags = {"--speculation", "off"}, .model = model});
     for (int i = 0; i < requests; ++i) {
@@ -255,7 +255,7 @@ void ExpectManyAnswersWhileWorkersAreKilled(const FleetOptions& drafting) {
     // Returns whether the worker, when it has made its steps, is held with answers that are not over.
     const auto is_in_the_middle = [&](int worker) {
       const auto left = [&] {
-        const v1::Load load = LoadOf(fleet.decode(worker));
+        const fleet::v1::Load load = LoadOf(fleet.decode(worker));
         return load.running() + load.queued();
       };
       const auto stands = [&] { return fleet.decode_gates()[worker].used() || left() == 0; };

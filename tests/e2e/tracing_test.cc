@@ -151,14 +151,14 @@ TEST(TracingTest, ARequestIsOneTraceThroughAllProcesses) {
   // The phases are those of the answer.
   const v1::Timing& timing = finished.timing();
   constexpr double kRounding = 2e-6;
-  EXPECT_NEAR(SecondsOf(named.at("router.admit")), timing.admit(), kRounding);
-  EXPECT_NEAR(SecondsOf(named.at("decode.queue")), timing.decode_queue(), kRounding);
-  EXPECT_NEAR(SecondsOf(named.at("prefill.queue")), timing.prefill_queue(), kRounding);
-  EXPECT_NEAR(SecondsOf(named.at("prefill.compute")), timing.prefill(), kRounding);
-  EXPECT_NEAR(SecondsOf(named.at("transfer")), timing.transfer(), kRounding);
-  EXPECT_NEAR(SecondsOf(named.at("first_token")), timing.first_token(), kRounding);
+  EXPECT_NEAR(SecondsOf(named.at("router.admit")), timing.admit_seconds(), kRounding);
+  EXPECT_NEAR(SecondsOf(named.at("decode.queue")), timing.decode_queue_seconds(), kRounding);
+  EXPECT_NEAR(SecondsOf(named.at("prefill.queue")), timing.prefill_queue_seconds(), kRounding);
+  EXPECT_NEAR(SecondsOf(named.at("prefill.compute")), timing.prefill_seconds(), kRounding);
+  EXPECT_NEAR(SecondsOf(named.at("transfer")), timing.transfer_seconds(), kRounding);
+  EXPECT_NEAR(SecondsOf(named.at("first_token")), timing.first_token_seconds(), kRounding);
   // The span ends when the answer has left, which its own text could not tell.
-  EXPECT_GE(SecondsOf(named.at("router.request")), timing.e2e() - kRounding);
+  EXPECT_GE(SecondsOf(named.at("router.request")), timing.e2e_seconds() - kRounding);
 
   const json& whole = named.at("router.request");
   EXPECT_EQ(AttributeOf(whole, "gen_ai.request.model")["stringValue"], "baton-tiny");
@@ -189,8 +189,8 @@ TEST(TracingTest, APromptThatIsComputedWhereItIsUsedHasItsPhasesThere) {
   EXPECT_EQ(ServiceOf(named.at("prefill.compute")), "baton-decode");
   EXPECT_FALSE(named.contains("transfer"));
   ExpectNested(named);
-  EXPECT_NEAR(SecondsOf(named.at("prefill.queue")), finished.timing().prefill_queue(), 2e-6);
-  EXPECT_NEAR(SecondsOf(named.at("prefill.compute")), finished.timing().prefill(), 2e-6);
+  EXPECT_NEAR(SecondsOf(named.at("prefill.queue")), finished.timing().prefill_queue_seconds(), 2e-6);
+  EXPECT_NEAR(SecondsOf(named.at("prefill.compute")), finished.timing().prefill_seconds(), 2e-6);
 }
 
 TEST(TracingTest, WithoutATraceOrWithABrokenOneARequestBeginsItsOwn) {

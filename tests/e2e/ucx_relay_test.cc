@@ -103,7 +103,8 @@ TEST_P(UcxPeerFailureTest, APeerThatFailsInTheMiddleCostsNoRequestAndNoToken) {
   EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
   EXPECT_EQ(answer.end().relay().failovers(), 1u);
   EXPECT_EQ(answer.end().relay().prefill_worker(), fmt::format("prefill-{}", 1 - failing));
-  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+  EXPECT_TRUE(
+      AwaitLoad(fleet.decode().grpc(), [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
   ExpectNoPayloads({&fleet.prefill(1 - failing), &fleet.decode()});
   Await([&] { return Ucx(fleet.decode(), "connections") == 1; }, "the dead one to be forgotten",
         kLinkPatience);
@@ -141,7 +142,7 @@ TEST_P(UcxPeerFailureTest, AReaderThatFailsInTheMiddleGivesMemoryBack) {
   EXPECT_EQ(answer.end().relay().decode_worker(), fmt::format("decode-{}", 1 - failing));
   ExpectNoPayloads({&fleet.prefill(), &fleet.decode(1 - failing)});
   EXPECT_TRUE(
-      AwaitLoad(fleet.prefill().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+      AwaitLoad(fleet.prefill().grpc(), [](const fleet::v1::Load& load) { return load.held_blocks() == 0; }));
   fleet.prefill().Signal(SIGTERM);
   EXPECT_EQ(fleet.prefill().Wait().value, 0) << "no hang at the end";
 }

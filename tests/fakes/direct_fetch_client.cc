@@ -21,7 +21,8 @@ class DirectFetchClient::Handle final : public rpc::EventCall {
   fetch::FetchId id_;
 };
 
-std::unique_ptr<rpc::EventCall> DirectFetchClient::Call(const std::string& address, v1::FetchRequest request,
+std::unique_ptr<rpc::EventCall> DirectFetchClient::Call(const std::string& address,
+                                                        fleet::v1::FetchRequest request,
                                                         absl::Duration patience,
                                                         const telemetry::TraceContext& trace,
                                                         Callbacks callbacks) {
@@ -42,7 +43,7 @@ std::unique_ptr<rpc::EventCall> DirectFetchClient::Call(const std::string& addre
   auto ask = fetch::ParseRequest(request, *found->second.engine);
   if (!ask.ok()) return end(ask.status());
   call->server = found->second.server;
-  ask->send = [call](v1::FetchEvent event) { call->events.push_back(std::move(event)); };
+  ask->send = [call](fleet::v1::FetchEvent event) { call->events.push_back(std::move(event)); };
   ask->finish = [call](absl::Status status) {
     call->finished = true;
     call->status = std::move(status);
@@ -77,7 +78,7 @@ bool DirectFetchClient::Pump() {
     }
     if (!call->events.empty() && call->wants_next) {
       any = true;
-      v1::FetchEvent event = std::move(call->events.front());
+      fleet::v1::FetchEvent event = std::move(call->events.front());
       call->events.pop_front();
       bool again = false;
       if (fault_) {

@@ -17,7 +17,7 @@ class DirectFetchClient final : public fetch::FetchClient {
  public:
   // Sees every event before the caller does. Returns an error to end the call there, or OK; it may change the
   // event, or repeat it through `again`.
-  using Fault = std::function<absl::Status(int index, v1::FetchEvent& event, bool& again)>;
+  using Fault = std::function<absl::Status(int index, fleet::v1::FetchEvent& event, bool& again)>;
 
   // Both outlive the client.
   void AddPeer(const std::string& address, engine::Engine& engine, fetch::PeerServer& server) {
@@ -29,7 +29,7 @@ class DirectFetchClient final : public fetch::FetchClient {
   // The time that was given to every call is over.
   void PassDeadlines();
 
-  std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
+  std::unique_ptr<rpc::EventCall> Call(const std::string& address, fleet::v1::FetchRequest request,
                                        absl::Duration patience, const telemetry::TraceContext& trace,
                                        Callbacks callbacks) override;
 
@@ -48,7 +48,7 @@ class DirectFetchClient final : public fetch::FetchClient {
   struct LiveCall {
     fetch::PeerServer* server = nullptr;
     Callbacks callbacks;
-    std::deque<v1::FetchEvent> events;
+    std::deque<fleet::v1::FetchEvent> events;
     bool finished = false;
     absl::Status status;
     bool wants_next = true;

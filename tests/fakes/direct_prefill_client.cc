@@ -33,7 +33,7 @@ void DirectPrefillClient::AddWorker(const std::string& address, engine::Engine& 
 }
 
 std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std::string& address,
-                                                                       v1::PrefillRequest request,
+                                                                       fleet::v1::PrefillRequest request,
                                                                        absl::Time deadline,
                                                                        const telemetry::TraceContext&,
                                                                        Callbacks callbacks) {
@@ -58,7 +58,7 @@ std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std
   }
   job.reusable = transfer::ReusableFromProto(request.reusable(), request.token_ids_size()).value();
   job.ticket = transfer::Ticket::FromProto(request.ticket());
-  job.send = [call](v1::PrefillEvent event) { call->events.push_back(std::move(event)); };
+  job.send = [call](fleet::v1::PrefillEvent event) { call->events.push_back(std::move(event)); };
   job.finish = [call](absl::Status status) {
     call->finished = true;
     call->status = std::move(status);
@@ -84,7 +84,7 @@ bool DirectPrefillClient::Pump() {
     if (!call->events.empty()) {
       if (!call->wants_next) continue;
       any = true;
-      v1::PrefillEvent event = call->events.front();
+      fleet::v1::PrefillEvent event = call->events.front();
       bool again = false;
       if (call->worker->fault) {
         if (absl::Status fault = call->worker->fault(call->delivered++, event, again); !fault.ok()) {

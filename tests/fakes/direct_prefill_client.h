@@ -19,7 +19,7 @@ class DirectPrefillClient final : public decode_service::PrefillClient {
  public:
   // Sees every event of the call to `address` before the decode worker does. Returns an error to end the call
   // there (a dead worker, a broken link), or OK; it may change the event, or repeat it through `again`.
-  using Fault = std::function<absl::Status(int index, v1::PrefillEvent& event, bool& again)>;
+  using Fault = std::function<absl::Status(int index, fleet::v1::PrefillEvent& event, bool& again)>;
 
   DirectPrefillClient() = default;
 
@@ -28,8 +28,9 @@ class DirectPrefillClient final : public decode_service::PrefillClient {
                  prefill_service::SchedulerOptions options);
   void SetFault(const std::string& address, Fault fault) { workers_.at(address)->fault = std::move(fault); }
 
-  std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                                    absl::Time deadline, const telemetry::TraceContext& trace,
+  std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address,
+                                                    fleet::v1::PrefillRequest request, absl::Time deadline,
+                                                    const telemetry::TraceContext& trace,
                                                     Callbacks callbacks) override;
 
   // One step of every worker, and one event of every call that waits for one. Returns whether anything
@@ -51,7 +52,7 @@ class DirectPrefillClient final : public decode_service::PrefillClient {
   struct LiveCall {
     Worker* worker = nullptr;
     Callbacks callbacks;
-    std::deque<v1::PrefillEvent> events;
+    std::deque<fleet::v1::PrefillEvent> events;
     bool finished = false;
     absl::Status status;
     bool wants_next = true;

@@ -18,8 +18,6 @@
 namespace baton::fakes {
 namespace {
 
-using Stream = rpc::ServerStream<v1::GenerateResponse>;
-
 const absl::Duration kGenerous = Scaled(absl::Seconds(60));
 
 struct Counts {
@@ -31,8 +29,11 @@ struct Counts {
 
 // Plays one script on one stream, whose callbacks keep it alive until the call is done. Not the alarm: it is
 // a member and never releases its callback.
-class Player : public std::enable_shared_from_this<Player> {
+template <typename Response>
+class Player : public std::enable_shared_from_this<Player<Response>> {
  public:
+  using Stream = rpc::ServerStream<Response>;
+
   Player(std::shared_ptr<Stream> stream, Script script, std::shared_ptr<Counts> counts)
       : stream_(std::move(stream)), counts_(std::move(counts)), script_(std::move(script)) {}
 
@@ -41,8 +42,8 @@ class Player : public std::enable_shared_from_this<Player> {
       absl::MutexLock lock(&counts_->mutex);
       counts_->max_open = std::max(counts_->max_open, ++counts_->open);
     }
-    stream_->Listen({.cancelled = [self = shared_from_this()] { self->OnCancelled(); },
-                     .drained = [self = shared_from_this()] { self->Play(); }});
+    stream_->Listen({.cancelled = [self = this->shared_from_this()] { self->OnCancelled(); },
+                     .drained = [self = this->shared_from_this()] { self->Play(); }});
     Play();
   }
 
@@ -65,12 +66,14 @@ class Player : public std::enable_shared_from_this<Player> {
         waiting_ = true;
         alarm_ = std::make_unique<grpc::Alarm>();
         alarm_->Set(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(wait),
-                    [weak = weak_from_this()](bool fired) {
+                    [weak = this->weak_from_this()](bool fired) {
                       if (const auto self = weak.lock(); self != nullptr && fired) self->Go();
                     });
         return;
       }
-      stream_->Send(step.event);
+      Response same;  // with the fields of a GenerateResponse
+      BATON_CHECK(same.ParseFromString(step.event.SerializeAsString()));
+      stream_->Send(std::move(same));
       ++next_;
     }
     // An error drops what the client has not taken yet; scripts mean what they say, so it waits for that.
@@ -160,11 +163,12 @@ Script AnswerWith(const std::vector<int32_t>& tokens, uint32_t prompt_tokens, ab
   finished.mutable_usage()->set_prompt_tokens(prompt_tokens);
   finished.mutable_usage()->set_completion_tokens(static_cast<uint32_t>(tokens.size()));
   v1::Timing& timing = *finished.mutable_timing();
-  timing.set_admit(0.001);
-  timing.set_prefill(absl::ToDoubleSeconds(first));
-  timing.set_ttft(0.001 + absl::ToDoubleSeconds(first));
-  if (tokens.size() > 1) timing.set_tpot(absl::ToDoubleSeconds(gap));
-  timing.set_e2e(timing.ttft() + absl::ToDoubleSeconds(gap) * static_cast<double>(tokens.size()));
+  timing.set_admit_seconds(0.001);
+  timing.set_prefill_seconds(absl::ToDoubleSeconds(first));
+  timing.set_ttft_seconds(0.001 + absl::ToDoubleSeconds(first));
+  if (tokens.size() > 1) timing.set_tpot_seconds(absl::ToDoubleSeconds(gap));
+  timing.set_e2e_seconds(timing.ttft_seconds() +
+                         absl::ToDoubleSeconds(gap) * static_cast<double>(tokens.size()));
   finished.mutable_relay()->set_decode_worker("fake-decode");
   finished.mutable_relay()->set_prefill_worker("fake-prefill");
   finished.mutable_relay()->set_link("host");
@@ -187,15 +191,15 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
       absl::MutexLock lock(&mutex_);
       generate_requests_.push_back(*request);
     }
-    return Play(options_.generate ? options_.generate(*request) : CountUp(*request));
+    return Play<v1::GenerateResponse>(options_.generate ? options_.generate(*request) : CountUp(*request));
   }
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Chat(grpc::CallbackServerContext*,
-                                                       const v1::ChatRequest* request) override {
+  grpc::ServerWriteReactor<v1::ChatResponse>* Chat(grpc::CallbackServerContext*,
+                                                   const v1::ChatRequest* request) override {
     {
       absl::MutexLock lock(&mutex_);
       chat_requests_.push_back(*request);
     }
-    return Play(options_.chat ? options_.chat(*request) : Echo(*request));
+    return Play<v1::ChatResponse>(options_.chat ? options_.chat(*request) : Echo(*request));
   }
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
                                        v1::ListModelsResponse* response) override {
@@ -209,11 +213,17 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
+  grpc::ServerUnaryReactor* CountTokens(grpc::CallbackServerContext* context,
+                                        const v1::CountTokensRequest* request,
+                                        v1::CountTokensResponse* response) override {
+    response->set_prompt_tokens(static_cast<uint32_t>(TokensOf(request->chat().conversation())));
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override {
-    const v1::Conversation& conversation = request->conversation();
-    const int count = options_.tokens ? options_.tokens(conversation) : conversation.messages_size();
-    for (int i = 0; i < count; ++i) response->add_token_ids(i);
+    for (int i = 0; i < TokensOf(request->chat().conversation()); ++i) response->add_token_ids(i);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -240,10 +250,15 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
   Counts& counts() const { return *counts_; }
 
  private:
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Play(Script script) {
-    std::shared_ptr<Stream> stream = Stream::Create();
+  int TokensOf(const v1::Conversation& conversation) const {
+    return options_.tokens ? options_.tokens(conversation) : conversation.messages_size();
+  }
+
+  template <typename Response>
+  grpc::ServerWriteReactor<Response>* Play(Script script) {
+    auto stream = rpc::ServerStream<Response>::Create();
     auto* reactor = stream->reactor();
-    std::make_shared<Player>(std::move(stream), std::move(script), counts_)->Start();
+    std::make_shared<Player<Response>>(std::move(stream), std::move(script), counts_)->Start();
     return reactor;
   }
 

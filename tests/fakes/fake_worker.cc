@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "baton/v1/decode.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
@@ -18,7 +18,7 @@
 namespace baton::fakes {
 namespace {
 
-Script DefaultScript(const v1::DecodeRequest&) {
+Script DefaultScript(const fleet::v1::DecodeRequest&) {
   return {Step::Accept(), Step::Token(5, "a"), Step::Token(6, "b"), Step::Finish()};
 }
 
@@ -29,25 +29,25 @@ struct State {
   mutable absl::Mutex mutex;
   FakeWorker::Options options ABSL_GUARDED_BY(mutex);
   FakeWorker::Counts counts ABSL_GUARDED_BY(mutex);
-  std::function<Script(const v1::DecodeRequest&)> script ABSL_GUARDED_BY(mutex) = DefaultScript;
-  std::vector<v1::DecodeRequest> requests ABSL_GUARDED_BY(mutex);
+  std::function<Script(const fleet::v1::DecodeRequest&)> script ABSL_GUARDED_BY(mutex) = DefaultScript;
+  std::vector<fleet::v1::DecodeRequest> requests ABSL_GUARDED_BY(mutex);
   std::vector<ScriptedCall*> holding ABSL_GUARDED_BY(mutex);
-  v1::Load load ABSL_GUARDED_BY(mutex);
+  fleet::v1::Load load ABSL_GUARDED_BY(mutex);
   bool draining ABSL_GUARDED_BY(mutex) = false;
   bool silent ABSL_GUARDED_BY(mutex) = false;
   uint64_t skip ABSL_GUARDED_BY(mutex) = 0;
   struct Watch {
-    std::shared_ptr<rpc::ServerStream<v1::WatchEvent>> stream;
+    std::shared_ptr<rpc::ServerStream<fleet::v1::WatchEvent>> stream;
     uint64_t sequence = 1;
   };
   std::vector<Watch> watches ABSL_GUARDED_BY(mutex);
 };
 
 // Runs a script: one write outstanding at a time, each counted when the transport took it.
-class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
+class ScriptedCall final : public grpc::ServerWriteReactor<fleet::v1::DecodeEvent> {
  public:
-  ScriptedCall(State* state, const v1::DecodeRequest& request) : state_(state) {
-    std::function<Script(const v1::DecodeRequest&)> script;
+  ScriptedCall(State* state, const fleet::v1::DecodeRequest& request) : state_(state) {
+    std::function<Script(const fleet::v1::DecodeRequest&)> script;
     {
       absl::MutexLock lock(&state_->mutex);
       if (state_->options.remember) state_->requests.push_back(request);
@@ -139,11 +139,11 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
   bool ended_ = false;
 };
 
-class DecodeService final : public v1::Decode::CallbackService {
+class DecodeService final : public fleet::v1::Decode::CallbackService {
  public:
   explicit DecodeService(State* state) : state_(state) {}
-  grpc::ServerWriteReactor<v1::DecodeEvent>* Generate(grpc::CallbackServerContext*,
-                                                      const v1::DecodeRequest* request) override {
+  grpc::ServerWriteReactor<fleet::v1::DecodeEvent>* Generate(
+      grpc::CallbackServerContext*, const fleet::v1::DecodeRequest* request) override {
     return new ScriptedCall(state_, *request);
   }
 
@@ -151,17 +151,17 @@ class DecodeService final : public v1::Decode::CallbackService {
   State* const state_;
 };
 
-class WorkerService final : public v1::Worker::CallbackService {
+class WorkerService final : public fleet::v1::Worker::CallbackService {
  public:
   explicit WorkerService(State* state) : state_(state) {}
-  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext*,
-                                                  const v1::WatchRequest*) override {
-    auto stream = rpc::ServerStream<v1::WatchEvent>::Create();
-    v1::WatchEvent event;
+  grpc::ServerWriteReactor<fleet::v1::WatchEvent>* Watch(grpc::CallbackServerContext*,
+                                                         const fleet::v1::WatchRequest*) override {
+    auto stream = rpc::ServerStream<fleet::v1::WatchEvent>::Create();
+    fleet::v1::WatchEvent event;
     event.set_sequence(1);
     absl::MutexLock lock(&state_->mutex);
     const FakeWorker::Options options = state_->options;
-    v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+    fleet::v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
     info->set_worker_id(options.id);
     info->set_role(options.role);
     info->set_incarnation(options.incarnation);
@@ -205,8 +205,8 @@ Step Step::Finish(v1::FinishReason reason) {
   Step step;
   v1::Finished* finished = step.event.mutable_finished();
   finished->set_reason(reason);
-  finished->mutable_timing()->set_decode_queue(1e-6);
-  finished->mutable_timing()->set_prefill(2e-6);
+  finished->mutable_timing()->set_decode_queue_seconds(1e-6);
+  finished->mutable_timing()->set_prefill_seconds(2e-6);
   return step;
 }
 
@@ -237,10 +237,10 @@ struct FakeWorker::Parts {
   std::unique_ptr<rpc::Server> server;
   std::string address;
 
-  void Publish(const v1::WatchDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) {
+  void Publish(const fleet::v1::WatchDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) {
     for (State::Watch& watch : state.watches) {
       watch.sequence += 1 + state.skip;
-      v1::WatchEvent event;
+      fleet::v1::WatchEvent event;
       event.set_sequence(watch.sequence);
       *event.mutable_delta() = delta;
       watch.stream->Send(std::move(event));
@@ -252,7 +252,7 @@ struct FakeWorker::Parts {
 absl::StatusOr<std::unique_ptr<FakeWorker>> FakeWorker::Start(Options options) {
   auto parts = std::make_unique<Parts>();
   std::vector<grpc::Service*> services = {&parts->worker};
-  if (options.role == v1::ROLE_DECODE) services.push_back(&parts->decode);
+  if (options.role == fleet::v1::ROLE_DECODE) services.push_back(&parts->decode);
   rpc::ServerOptions listen;
   listen.listen = options.listen;
   listen.keepalive.timeout =
@@ -276,7 +276,7 @@ FakeWorker::~FakeWorker() { Kill(); }
 
 const std::string& FakeWorker::address() const { return parts_->address; }
 
-void FakeWorker::SetScript(std::function<Script(const v1::DecodeRequest&)> script) {
+void FakeWorker::SetScript(std::function<Script(const fleet::v1::DecodeRequest&)> script) {
   absl::MutexLock lock(&parts_->state.mutex);
   parts_->state.script = std::move(script);
 }
@@ -288,10 +288,10 @@ void FakeWorker::Release() {
   for (ScriptedCall* call : holding) call->Resume();
 }
 
-void FakeWorker::Report(const v1::Load& load) {
+void FakeWorker::Report(const fleet::v1::Load& load) {
   absl::MutexLock lock(&parts_->state.mutex);
   parts_->state.load = load;
-  v1::WatchDelta delta;
+  fleet::v1::WatchDelta delta;
   *delta.mutable_load() = load;
   parts_->Publish(delta);
 }
@@ -299,7 +299,7 @@ void FakeWorker::Report(const v1::Load& load) {
 void FakeWorker::ReportDraining(bool draining) {
   absl::MutexLock lock(&parts_->state.mutex);
   parts_->state.draining = draining;
-  v1::WatchDelta delta;
+  fleet::v1::WatchDelta delta;
   delta.set_draining(draining);
   parts_->Publish(delta);
 }
@@ -320,7 +320,7 @@ void FakeWorker::SetSilent(bool silent) {
   parts_->state.silent = silent;
 }
 
-void FakeWorker::SetFingerprint(const v1::Fingerprint& fingerprint) {
+void FakeWorker::SetFingerprint(const fleet::v1::Fingerprint& fingerprint) {
   absl::MutexLock lock(&parts_->state.mutex);
   parts_->state.options.fingerprint = fingerprint;
 }
@@ -330,7 +330,7 @@ FakeWorker::Counts FakeWorker::counts() const {
   return parts_->state.counts;
 }
 
-std::vector<v1::DecodeRequest> FakeWorker::requests() const {
+std::vector<fleet::v1::DecodeRequest> FakeWorker::requests() const {
   absl::MutexLock lock(&parts_->state.mutex);
   return parts_->state.requests;
 }

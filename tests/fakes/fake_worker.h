@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "baton/v1/decode.pb.h"
-#include "baton/v1/worker.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
+#include "baton/fleet/v1/worker.pb.h"
 
 namespace baton::fakes {
 
@@ -22,7 +22,7 @@ namespace baton::fakes {
 struct Step {
   enum class Kind { kSend, kHold, kUntil, kEnd };
   Kind kind = Kind::kSend;
-  v1::DecodeEvent event;
+  fleet::v1::DecodeEvent event;
   absl::Status status;
   absl::Time until;
 
@@ -41,9 +41,9 @@ class FakeWorker {
  public:
   struct Options {
     std::string id = "fake";
-    v1::Role role = v1::ROLE_DECODE;
+    fleet::v1::Role role = fleet::v1::ROLE_DECODE;
     uint64_t incarnation = 1;
-    v1::Fingerprint fingerprint = {};
+    fleet::v1::Fingerprint fingerprint = {};
     uint32_t vocabulary = 0;  // 0: does not say
     std::string tokenizer_digest = {};
     std::string ends_digest = {};
@@ -73,12 +73,12 @@ class FakeWorker {
   const std::string& address() const;
 
   // For calls that come from now on. The default: Accept, token 5 "a", token 6 "b", Finish.
-  void SetScript(std::function<Script(const v1::DecodeRequest&)> script);
+  void SetScript(std::function<Script(const fleet::v1::DecodeRequest&)> script);
   // Lets every call that is held continue, once.
   void Release();
 
   // To every watcher.
-  void Report(const v1::Load& load);
+  void Report(const fleet::v1::Load& load);
   void ReportDraining(bool draining);
   // Leaves out one sequence number.
   void LoseAnEvent();
@@ -87,10 +87,10 @@ class FakeWorker {
   // Watches that come from now on are told nothing.
   void SetSilent(bool silent);
   // What later snapshots say.
-  void SetFingerprint(const v1::Fingerprint& fingerprint);
+  void SetFingerprint(const fleet::v1::Fingerprint& fingerprint);
 
   Counts counts() const;
-  std::vector<v1::DecodeRequest> requests() const;
+  std::vector<fleet::v1::DecodeRequest> requests() const;
   // Waits for counts like these, for half a minute at most, scaled; false if they didn't come.
   bool Await(const std::function<bool(const Counts&)>& condition) const;
 

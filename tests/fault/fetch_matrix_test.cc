@@ -64,9 +64,9 @@ bool FetchFaultEnds(FetchFault fault) {
 }
 
 void Damage(FetchFault fault, FetchWire& wire) {
-  wire.SetDamage([fault](std::deque<v1::FetchEvent>& waiting) {
+  wire.SetDamage([fault](std::deque<fleet::v1::FetchEvent>& waiting) {
     if (!waiting.front().has_chunk()) return false;
-    v1::KvChunk& chunk = *waiting.front().mutable_chunk();
+    fleet::v1::KvChunk& chunk = *waiting.front().mutable_chunk();
     std::string& data = *chunk.mutable_data();
     switch (fault) {
       case FetchFault::kDuplicate:

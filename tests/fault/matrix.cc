@@ -76,7 +76,7 @@ bool EndsTheRequest(Fault fault) {
          fault == Fault::kRouterKill;
 }
 
-void DamageChunk(Fault fault, v1::KvChunk& chunk) {
+void DamageChunk(Fault fault, fleet::v1::KvChunk& chunk) {
   std::string& data = *chunk.mutable_data();
   // The exponent's top bit in a value of the block's first token (the last block's later ones are not used).
   if (fault == Fault::kCorrupt) data[data.size() / 2 + 3] ^= 0x40;
@@ -148,14 +148,14 @@ void Apply(Fault fault, Rig& rig, Request& request, std::vector<std::shared_ptr<
     case Fault::kTruncate:
       if (rig.chunks_taken() >= kChunks) {
         // Nothing is left to damage: the chunks of this hand-off turn up in the next one.
-        std::vector<v1::KvChunk> late = rig.chunks();
-        for (v1::KvChunk& chunk : late) DamageChunk(fault, chunk);
+        std::vector<fleet::v1::KvChunk> late = rig.chunks();
+        for (fleet::v1::KvChunk& chunk : late) DamageChunk(fault, chunk);
         if (fault == Fault::kReorder) std::reverse(late.begin(), late.end());
         rig.ReplayLate(std::move(late));
         replayed = true;
         break;
       }
-      rig.handoff()->SetDamage([fault](std::deque<v1::PrefillEvent>& waiting) {
+      rig.handoff()->SetDamage([fault](std::deque<fleet::v1::PrefillEvent>& waiting) {
         if (!waiting.front().has_chunk()) return false;
         if (fault == Fault::kDuplicate) {
           waiting.push_front(waiting.front());

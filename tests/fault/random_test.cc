@@ -106,8 +106,8 @@ class Chaos {
         if (request != nullptr && !request->seen.status.has_value()) rig_.Cancel(*request);
         break;
       case 8:
-        if (rig_.handoff() != nullptr) Damage<v1::PrefillEvent>(*rig_.handoff(), Draw(4));
-        if (rig_.fetch() != nullptr) Damage<v1::FetchEvent>(*rig_.fetch(), Draw(4));
+        if (rig_.handoff() != nullptr) Damage<fleet::v1::PrefillEvent>(*rig_.handoff(), Draw(4));
+        if (rig_.fetch() != nullptr) Damage<fleet::v1::FetchEvent>(*rig_.fetch(), Draw(4));
         break;
       case 9: {
         // The second prefill worker has what others may fetch, and it is asked for.

@@ -28,7 +28,7 @@ TEST(PublicFailureTest, N03AMissingChunkIsNoticedWhenTheStreamEnds) {
   Rig rig;
   Request& request = rig.Ask(Alone(1).prompt, kSampling, kAnswer);
   while (rig.chunks_taken() < 7) rig.Turn();
-  rig.handoff()->SetDamage([](std::deque<v1::PrefillEvent>& waiting) {
+  rig.handoff()->SetDamage([](std::deque<fleet::v1::PrefillEvent>& waiting) {
     if (!waiting.front().has_chunk()) return false;
     waiting.pop_front();
     return true;
@@ -191,7 +191,7 @@ TEST(PeerRateTest, ADecodeWorkerTellsWhatHandOffsFromEachPeerTook) {
       EXPECT_EQ(news->front().peer, "prefill-0");
       EXPECT_FALSE(node.scheduler->TakeRateNews().has_value());
       int64_t bytes = 0;
-      for (const v1::KvChunk& chunk : rig.chunks()) bytes += static_cast<int64_t>(chunk.data().size());
+      for (const fleet::v1::KvChunk& chunk : rig.chunks()) bytes += static_cast<int64_t>(chunk.data().size());
       EXPECT_GT(bytes, 0);
       return news->front().base + static_cast<double>(bytes) / news->front().bytes_per_second;
     }

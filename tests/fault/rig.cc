@@ -47,7 +47,8 @@ engine::Engine& SharedEngine(int index, int tp, bool of_ranks) {
 class TrustingReceiver final : public transfer::LinkReceiver {
  public:
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override {
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces,
+               Done done) override {
     std::string data = chunk.data();
     size_t size = 0;
     for (const auto piece : pieces) size += piece.size();
@@ -63,7 +64,8 @@ class TrustingReceiver final : public transfer::LinkReceiver {
 
 }  // namespace
 
-void SlowReceiver::Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) {
+void SlowReceiver::Receive(const fleet::v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces,
+                           Done done) {
   writes_.push_back({&chunk, pieces, std::move(done), clock_.Now() + takes_});
 }
 
@@ -277,7 +279,7 @@ void Rig::Dial(Request& request, router::Dial dial) {
   auto wire = std::make_shared<DecodeWire>(
       router, node,
       DecodeWire::Reader{.event =
-                             [this, &request, choice, attempt](v1::DecodeEvent event) {
+                             [this, &request, choice, attempt](fleet::v1::DecodeEvent event) {
                                if (request.router_dead) return;
                                request.accepted |= event.has_accepted();
                                Perform(request,
@@ -297,7 +299,7 @@ void Rig::Dial(Request& request, router::Dial dial) {
         wire->Finish(sequence.status());
         return;
       }
-      (*sequence)->send = [wire, &request](v1::DecodeEvent event) {
+      (*sequence)->send = [wire, &request](fleet::v1::DecodeEvent event) {
         request.decode_finished |= event.has_finished();
         wire->Send(std::move(event));
       };

@@ -26,9 +26,9 @@
 
 namespace baton::fault {
 
-using PrefillWire = Wire<v1::PrefillEvent>;
-using DecodeWire = Wire<v1::DecodeEvent>;
-using FetchWire = Wire<v1::FetchEvent>;
+using PrefillWire = Wire<fleet::v1::PrefillEvent>;
+using DecodeWire = Wire<fleet::v1::DecodeEvent>;
+using FetchWire = Wire<fleet::v1::FetchEvent>;
 
 // A safeguard replaced by a double without it, to see the matrix turn red.
 struct Without {
@@ -59,7 +59,8 @@ class SlowReceiver final : public transfer::LinkReceiver {
  public:
   SlowReceiver(const Clock& clock, absl::Duration takes) : clock_(clock), takes_(takes) {}
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override;
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces,
+               Done done) override;
   // Ends the writes that are due.
   void Tick();
   // The link is gone: every write ends.
@@ -68,7 +69,7 @@ class SlowReceiver final : public transfer::LinkReceiver {
 
  private:
   struct Write {
-    const v1::KvChunk* chunk;
+    const fleet::v1::KvChunk* chunk;
     transfer::Pieces pieces;
     Done done;
     absl::Time due;
@@ -185,9 +186,9 @@ class Rig {
   PrefillWire* handoff() { return handoff_.get(); }
   std::vector<std::shared_ptr<WireBase>>& wires() { return wires_; }
   // Chunks of an ended hand-off arrive in the next one on that decode worker.
-  void ReplayLate(std::vector<v1::KvChunk> chunks) { late_ = std::move(chunks); }
+  void ReplayLate(std::vector<fleet::v1::KvChunk> chunks) { late_ = std::move(chunks); }
   // All that arrived so far.
-  const std::vector<v1::KvChunk>& chunks() const { return chunks_; }
+  const std::vector<fleet::v1::KvChunk>& chunks() const { return chunks_; }
   int chunks_taken() const { return static_cast<int>(chunks_.size()); }
   bool request_reached_prefill() const { return reached_prefill_; }
 
@@ -232,7 +233,7 @@ class Rig {
   std::shared_ptr<PrefillWire> handoff_;
   std::shared_ptr<FetchWire> fetch_;
   int fetch_events_ = 0;
-  std::vector<v1::KvChunk> late_, chunks_;
+  std::vector<fleet::v1::KvChunk> late_, chunks_;
   bool reached_prefill_ = false;
   uint64_t next_id_ = 1;
 };

@@ -19,11 +19,11 @@ class FetchHandle final : public rpc::EventCall {
 
 }  // namespace
 
-std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address, v1::FetchRequest request,
-                                                     absl::Duration patience, const telemetry::TraceContext&,
-                                                     Callbacks callbacks) {
+std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address,
+                                                     fleet::v1::FetchRequest request, absl::Duration patience,
+                                                     const telemetry::TraceContext&, Callbacks callbacks) {
   PrefillNode& node = rig_.prefill[address == rig_.prefill[0].name ? 0 : 1];
-  auto take = [&rig = rig_, event = std::move(callbacks.event)](v1::FetchEvent message) {
+  auto take = [&rig = rig_, event = std::move(callbacks.event)](fleet::v1::FetchEvent message) {
     rig.fetch_events_ += 1;
     event(std::move(message));
   };
@@ -42,7 +42,7 @@ std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address,
         return;
       }
       const fetch::FetchId id = rig.next_id_++;
-      ask->send = [wire](v1::FetchEvent event) { wire->Send(std::move(event)); };
+      ask->send = [wire](fleet::v1::FetchEvent event) { wire->Send(std::move(event)); };
       ask->finish = [wire](absl::Status status) { wire->Finish(std::move(status)); };
       ask->congested = [wire] { return wire->waiting() > 3; };
       if (absl::Status served = node.server->Submit(id, *std::move(ask)); !served.ok()) {

@@ -14,7 +14,7 @@ class RigFetchClient final : public fetch::FetchClient {
  public:
   RigFetchClient(Rig& rig, Node& caller) : rig_(rig), caller_(caller) {}
 
-  std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
+  std::unique_ptr<rpc::EventCall> Call(const std::string& address, fleet::v1::FetchRequest request,
                                        absl::Duration patience, const telemetry::TraceContext& trace,
                                        Callbacks callbacks) override;
 

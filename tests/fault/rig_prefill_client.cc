@@ -20,18 +20,19 @@ class PrefillHandle final : public decode_service::PrefillCall {
 }  // namespace
 
 std::unique_ptr<decode_service::PrefillCall> RigPrefillClient::Call(const std::string& address,
-                                                                    v1::PrefillRequest request,
+                                                                    fleet::v1::PrefillRequest request,
                                                                     absl::Time deadline,
                                                                     const telemetry::TraceContext&,
                                                                     Callbacks callbacks) {
   PrefillNode& node = rig_.prefill[address == rig_.prefill[0].name ? 0 : 1];
-  const v1::Ticket open = request.ticket();
+  const fleet::v1::Ticket open = request.ticket();
   const bool restamp = rig_.without_.fence;
-  auto take = [&rig = rig_, open, restamp, event = std::move(callbacks.event)](v1::PrefillEvent message) {
+  auto take = [&rig = rig_, open, restamp,
+               event = std::move(callbacks.event)](fleet::v1::PrefillEvent message) {
     if (message.has_chunk()) {
       rig.chunks_.push_back(message.chunk());
       if (restamp) {
-        v1::KvChunk& chunk = *message.mutable_chunk();
+        fleet::v1::KvChunk& chunk = *message.mutable_chunk();
         chunk.set_incarnation(open.incarnation());
         chunk.set_ticket_id(open.id());
         for (int i = 0; i < chunk.generations_size(); ++i) {
@@ -48,8 +49,8 @@ std::unique_ptr<decode_service::PrefillCall> RigPrefillClient::Call(const std::s
       decode_, node, PrefillWire::Reader{.event = std::move(take), .done = std::move(callbacks.done)});
   rig_.handoff_ = wire;
   rig_.wires_.push_back(wire);
-  for (v1::KvChunk& chunk : std::exchange(rig_.late_, {})) {
-    v1::PrefillEvent event;
+  for (fleet::v1::KvChunk& chunk : std::exchange(rig_.late_, {})) {
+    fleet::v1::PrefillEvent event;
     *event.mutable_chunk() = std::move(chunk);
     wire->Send(std::move(event));
   }
@@ -63,7 +64,7 @@ std::unique_ptr<decode_service::PrefillCall> RigPrefillClient::Call(const std::s
         return;
       }
       const prefill_service::JobId id = rig.next_id_++;
-      job->send = [wire](v1::PrefillEvent event) { wire->Send(std::move(event)); };
+      job->send = [wire](fleet::v1::PrefillEvent event) { wire->Send(std::move(event)); };
       job->finish = [wire](absl::Status status) { wire->Finish(std::move(status)); };
       // A call whose end was not heard of looks like one that is read slowly.
       job->congested = [wire, forget] { return wire->waiting() > 64 || (forget && wire->server_over()); };

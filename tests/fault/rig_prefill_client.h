@@ -13,8 +13,9 @@ class RigPrefillClient final : public decode_service::PrefillClient {
  public:
   RigPrefillClient(Rig& rig, DecodeNode& decode) : rig_(rig), decode_(decode) {}
 
-  std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                                    absl::Time deadline, const telemetry::TraceContext& trace,
+  std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address,
+                                                    fleet::v1::PrefillRequest request, absl::Time deadline,
+                                                    const telemetry::TraceContext& trace,
                                                     Callbacks callbacks) override;
 
  private:

@@ -167,7 +167,7 @@ class Interpreter final : public OperationSequence {
     const int kind = Next();
     client.penalised = kind % 2 == 1;
     client.digests = kind % 3 == 0;
-    v1::DecodeRequest request;
+    fleet::v1::DecodeRequest request;
     *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
     for (TokenId token : client.prompt) request.add_token_ids(token.value());
     const auto& answer = TheSoloAnswers().Answer(client.prompt, client.penalised);
@@ -188,14 +188,14 @@ class Interpreter final : public OperationSequence {
     request.set_salt(std::string(1, Next() % 2 == 0 ? 'a' : 'b'));
     for (const v1::CacheTtl ttl : {v1::CACHE_TTL_1H, v1::CACHE_TTL_5M}) {
       if (kind % 4 != ttl) continue;
-      v1::CacheLease& lease = *request.add_leases();
+      fleet::v1::CacheLease& lease = *request.add_leases();
       lease.set_ttl(ttl);
       lease.set_tokens(static_cast<uint32_t>(client.prompt.size()));
     }
     for (int targets = Next() % 3; targets > 0; --targets) request.add_prefill()->set_address("p");
     auto sequence = decode_service::ParseRequest(request, *engine_, tokenizer_);
     if (!sequence.ok()) return Wrong(fmt::format("refused: {}", sequence.status().ToString()));
-    (*sequence)->send = [this, &client](const v1::DecodeEvent& event) { Sent(client, event); };
+    (*sequence)->send = [this, &client](const fleet::v1::DecodeEvent& event) { Sent(client, event); };
     (*sequence)->finish = [this, &client](const absl::Status& status) { Finished(client, status); };
     (*sequence)->congested = [&client] { return client.congested; };
     const auto size = static_cast<int64_t>(client.prompt.size());
@@ -251,16 +251,16 @@ class Interpreter final : public OperationSequence {
     Begin();
   }
 
-  void Sent(Client& client, const v1::DecodeEvent& event) {
+  void Sent(Client& client, const fleet::v1::DecodeEvent& event) {
     if (client.over || client.finished) return Wrong("sent after the end");
     switch (event.event_case()) {
-      case v1::DecodeEvent::kAccepted:
+      case fleet::v1::DecodeEvent::kAccepted:
         if (client.accepted) Wrong("accepted twice");
         client.accepted = true;
         return;
-      case v1::DecodeEvent::kDelta:
+      case fleet::v1::DecodeEvent::kDelta:
         return Delta(client, event.delta());
-      case v1::DecodeEvent::kFinished:
+      case fleet::v1::DecodeEvent::kFinished:
         client.finished = true;
         if (event.finished().reason() != v1::FINISH_REASON_LENGTH) Wrong("finished for another reason");
         if (event.finished().usage().completion_tokens() != client.max_tokens) Wrong("usage");

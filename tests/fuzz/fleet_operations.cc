@@ -63,7 +63,7 @@ class Interpreter final : public OperationSequence {
       case 8:
         return Tell(Endpoint(), Delta());
       case 9: {
-        v1::WatchEvent event;
+        baton::fleet::v1::WatchEvent event;
         if (event.ParseFromString(Bytes(Next()))) Tell(Endpoint(), event);
         return;
       }
@@ -87,7 +87,7 @@ class Interpreter final : public OperationSequence {
 
   int Endpoint() { return Next() % (endpoints_ + 1); }  // one that was never there included
 
-  void Tell(int endpoint, const v1::WatchEvent& event) {
+  void Tell(int endpoint, const baton::fleet::v1::WatchEvent& event) {
     const absl::Status status = fleet_.OnEvent(endpoint, event);
     if (!status.ok() && !absl::IsDataLoss(status) && !absl::IsFailedPrecondition(status) &&
         !absl::IsNotFound(status)) {
@@ -95,13 +95,13 @@ class Interpreter final : public OperationSequence {
     }
   }
 
-  v1::WatchEvent Snapshot() {
-    v1::WatchEvent event;
+  baton::fleet::v1::WatchEvent Snapshot() {
+    baton::fleet::v1::WatchEvent event;
     event.set_sequence(1);
-    v1::Snapshot& snapshot = *event.mutable_snapshot();
-    v1::WorkerInfo& info = *snapshot.mutable_info();
+    baton::fleet::v1::Snapshot& snapshot = *event.mutable_snapshot();
+    baton::fleet::v1::WorkerInfo& info = *snapshot.mutable_info();
     info.set_worker_id("w");
-    info.set_role(static_cast<v1::Role>(Next() % 3));
+    info.set_role(static_cast<baton::fleet::v1::Role>(Next() % 3));
     info.set_incarnation(Next() % 4);
     info.set_vocabulary_tokens(Next() % 16 == 0 ? Next() : kVocabulary);
     if (Next() % 4 == 0) info.set_tokenizer_digest(Next() % 8 == 0 ? Bytes(40) : kDigest);
@@ -114,10 +114,10 @@ class Interpreter final : public OperationSequence {
     return event;
   }
 
-  v1::WatchEvent Delta() {
-    v1::WatchEvent event;
+  baton::fleet::v1::WatchEvent Delta() {
+    baton::fleet::v1::WatchEvent event;
     event.set_sequence(Next() % 8 == 0 ? Number() : ++sequence_ % 6 + 2);
-    v1::WatchDelta& delta = *event.mutable_delta();
+    baton::fleet::v1::WatchDelta& delta = *event.mutable_delta();
     if (Next() % 4 == 0) delta.set_draining(Next() % 2 == 0);
     if (Next() % 2 == 0) FillLoad(*delta.mutable_load());
     delta.set_stored(Hashes());
@@ -126,13 +126,13 @@ class Interpreter final : public OperationSequence {
     return event;
   }
 
-  void FillTemplates(v1::ChatTemplates& templates) {
+  void FillTemplates(baton::fleet::v1::ChatTemplates& templates) {
     for (int left = static_cast<int>(Next() % 8); left > 0; --left) {
       templates.add_digests(Next() % 4 == 0 ? Bytes(40) : std::string(32, static_cast<char>(Next())));
     }
   }
 
-  void FillLoad(v1::Load& load) {
+  void FillLoad(baton::fleet::v1::Load& load) {
     load.set_queued(static_cast<uint32_t>(Number()));
     load.set_queued_tokens(Number());
     load.set_running(static_cast<uint32_t>(Number()));
@@ -141,7 +141,7 @@ class Interpreter final : public OperationSequence {
     load.set_total_blocks(Number());
     for (const char* router : {"me", "another", "third"}) {
       if (Next() % 2 == 0) continue;
-      v1::Booked& booked = (*load.mutable_booked())[router];
+      baton::fleet::v1::Booked& booked = (*load.mutable_booked())[router];
       booked.set_requests(static_cast<uint32_t>(Number()));
       booked.set_tokens(Number());
     }

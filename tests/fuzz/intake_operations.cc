@@ -27,7 +27,7 @@ constexpr int kCovered = 3;
 class HeldReceiver final : public LinkReceiver {
  public:
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk& chunk, std::string_view, Pieces pieces, Done done) override {
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view, Pieces pieces, Done done) override {
     if (!hold) {
       host_.Receive(chunk, "", pieces, std::move(done));
       return;
@@ -112,15 +112,15 @@ class Interpreter {
   std::string SendBytes() {
     const size_t wanted = Next();
     const size_t size = std::min(wanted, bytes_.size());
-    auto sent = std::make_shared<v1::KvChunk>();
+    auto sent = std::make_shared<fleet::v1::KvChunk>();
     const bool parses = sent->ParseFromArray(bytes_.data(), static_cast<int>(size));
     bytes_ = bytes_.subspan(size);
     return parses ? Deliver(std::move(sent)) : "";
   }
 
   std::string SendChunk() {
-    auto sent = std::make_shared<v1::KvChunk>();
-    v1::KvChunk& chunk = *sent;
+    auto sent = std::make_shared<fleet::v1::KvChunk>();
+    fleet::v1::KvChunk& chunk = *sent;
     chunk.set_incarnation(Rarely() ? 8 : 7);
     chunk.set_ticket_id(Rarely() ? 6 : 5);
     const int first = Rarely() ? Next() % 8 : kFirst + Next() % kCovered;
@@ -142,7 +142,7 @@ class Interpreter {
   }
 
   // What the ticket says, again, without cleverness.
-  bool Covered(const v1::KvChunk& chunk) const {
+  bool Covered(const fleet::v1::KvChunk& chunk) const {
     if (!requested_ || released_) return false;
     if (chunk.incarnation() != 7 || chunk.ticket_id() != 5) return false;
     if (chunk.generations().empty() || chunk.layers() == 0) return false;
@@ -157,7 +157,7 @@ class Interpreter {
     return true;
   }
 
-  std::string Deliver(std::shared_ptr<const v1::KvChunk> sent) {
+  std::string Deliver(std::shared_ptr<const fleet::v1::KvChunk> sent) {
     const bool covered = Covered(*sent);
     if (covered) {
       ForEach(*sent, [this](int block, int layer, size_t) { begun_[block][layer] = true; });
@@ -167,7 +167,7 @@ class Interpreter {
     return Compare();
   }
 
-  void Answered(const v1::KvChunk& chunk, bool covered, const absl::Status& status) {
+  void Answered(const fleet::v1::KvChunk& chunk, bool covered, const absl::Status& status) {
     const size_t size = chunk.generations_size() * chunk.layers() * kLayout.layer(0).bytes();
     const bool whole = chunk.data().size() == size && Crc32c(chunk.data()) == chunk.crc32c();
     if (status.ok() && (!covered || !whole || released_)) wrong_ = "a chunk was taken that should not be";
@@ -181,7 +181,7 @@ class Interpreter {
   }
 
   template <typename Use>
-  static void ForEach(const v1::KvChunk& chunk, Use use) {
+  static void ForEach(const fleet::v1::KvChunk& chunk, Use use) {
     size_t at = 0;
     for (int i = 0; i < chunk.generations_size(); ++i) {
       const int block = static_cast<int>(chunk.first_block()) + i - kFirst;

@@ -124,7 +124,7 @@ class Interpreter final : public OperationSequence {
     job.root = engine_->RootFor(kv::TenantSalt(Next() % 2 == 0 ? "a" : "b"));
     job.ticket = peer.ticket;
     job.priority = Next() % 5 - 2;
-    job.send = [this, &peer](const v1::PrefillEvent& event) { Sent(peer, event); };
+    job.send = [this, &peer](const fleet::v1::PrefillEvent& event) { Sent(peer, event); };
     job.finish = [this, &peer](const absl::Status& status) { Finished(peer, status); };
     peer.room = 1 + Next() % 8;
     peer.eager = Next() % 2 == 0;
@@ -174,14 +174,14 @@ class Interpreter final : public OperationSequence {
     Begin();
   }
 
-  void Sent(Peer& peer, const v1::PrefillEvent& event) {
+  void Sent(Peer& peer, const fleet::v1::PrefillEvent& event) {
     if (peer.over) return Wrong("sent after the end");
     if (event.has_chunk()) return Chunk(peer, event.chunk());
     if (!event.has_done()) return;
     if (peer.logits) return Wrong("logits twice");
     peer.logits = true;
     const auto& right = TheSoloAnswers().Prefill(peer.tokens, peer.reusable).logits;
-    const v1::PrefillDone& done = event.done();
+    const fleet::v1::PrefillDone& done = event.done();
     if (done.logits() !=
         std::string_view(reinterpret_cast<const char*>(right.data()), right.size() * sizeof(float))) {
       Wrong("other logits than the engine alone");
@@ -190,7 +190,7 @@ class Interpreter final : public OperationSequence {
     if (done.cached_tokens() + done.computed_tokens() != peer.tokens.size()) Wrong("cached + computed");
   }
 
-  void Chunk(Peer& peer, const v1::KvChunk& chunk) {
+  void Chunk(Peer& peer, const fleet::v1::KvChunk& chunk) {
     ++peer.untaken;
     const auto& right = TheSoloAnswers().Prefill(peer.tokens, peer.reusable);
     if (chunk.incarnation() != peer.ticket.incarnation.value() ||

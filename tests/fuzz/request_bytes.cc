@@ -32,7 +32,7 @@ constexpr int kSteps = 4;
 // No worker is there.
 class NoPrefillClient final : public decode_service::PrefillClient {
  public:
-  std::unique_ptr<decode_service::PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
+  std::unique_ptr<decode_service::PrefillCall> Call(const std::string&, fleet::v1::PrefillRequest, absl::Time,
                                                     const telemetry::TraceContext&, Callbacks) override {
     class Silent final : public decode_service::PrefillCall {
       void Next() override {}
@@ -79,13 +79,13 @@ bool Canonical(const absl::Status& status) {
          absl::IsResourceExhausted(status);
 }
 
-absl::Status Decode(Workers& workers, const v1::DecodeRequest& request) {
+absl::Status Decode(Workers& workers, const fleet::v1::DecodeRequest& request) {
   auto sequence = decode_service::ParseRequest(request, *workers.engine, workers.tokenizer, workers.markers);
   if (!sequence.ok()) {
     return Canonical(sequence.status()) ? absl::OkStatus() : sequence.status();
   }
   int ends = 0;
-  (*sequence)->send = [](const v1::DecodeEvent&) {};
+  (*sequence)->send = [](const fleet::v1::DecodeEvent&) {};
   (*sequence)->finish = [&ends](const absl::Status&) { ++ends; };
   (*sequence)->congested = [] { return false; };
   const absl::Status admitted = workers.decode.Submit(SequenceId(1), *std::move(sequence));
@@ -99,13 +99,13 @@ absl::Status Decode(Workers& workers, const v1::DecodeRequest& request) {
   return ends <= 1 ? Whole(workers) : absl::InternalError("ended twice");
 }
 
-absl::Status Prefill(Workers& workers, const v1::PrefillRequest& request) {
+absl::Status Prefill(Workers& workers, const fleet::v1::PrefillRequest& request) {
   auto job = prefill_service::ParseRequest(request, *workers.engine);
   if (!job.ok()) {
     return Canonical(job.status()) || absl::IsDataLoss(job.status()) ? absl::OkStatus() : job.status();
   }
   int ends = 0;
-  job->send = [](const v1::PrefillEvent&) {};
+  job->send = [](const fleet::v1::PrefillEvent&) {};
   job->finish = [&ends](const absl::Status&) { ++ends; };
   job->congested = [] { return false; };
   const absl::Status queued = workers.prefill.Submit(1, *std::move(job));
@@ -118,11 +118,11 @@ absl::Status Prefill(Workers& workers, const v1::PrefillRequest& request) {
   return ends <= 1 ? Whole(workers) : absl::InternalError("ended twice");
 }
 
-absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
+absl::Status Fetch(Workers& workers, const fleet::v1::FetchRequest& request) {
   auto ask = fetch::ParseRequest(request, *workers.engine);
   if (!ask.ok()) return Canonical(ask.status()) ? absl::OkStatus() : ask.status();
   int ends = 0;
-  ask->send = [](const v1::FetchEvent&) {};
+  ask->send = [](const fleet::v1::FetchEvent&) {};
   ask->finish = [&ends](const absl::Status&) { ++ends; };
   ask->congested = [] { return false; };
   const absl::Status served = workers.server.Submit(1, *std::move(ask));
@@ -156,7 +156,7 @@ absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
   }
   auto prepared = preparer.Prepare(request, tenant);
   if (!prepared.ok()) return Canonical(prepared.status()) ? absl::OkStatus() : prepared.status();
-  v1::DecodeRequest& decode = prepared->request;
+  fleet::v1::DecodeRequest& decode = prepared->request;
   *decode.mutable_fingerprint() = transfer::ToProto(workers.engine->fingerprint());
   if (const auto taken =
           decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer, workers.markers);
@@ -187,9 +187,9 @@ absl::Status Public(Workers& workers, uint8_t method, std::span<const uint8_t> b
       return Generate<v1::ChatRequest>(workers, *preparer, buffer);
     case 2: {
       v1::TokenizeRequest request;
-      if (!router::ParseMessage(buffer, &request).ok() || !preparer->Check(request).ok())
-        return absl::OkStatus();
-      return Answered(preparer->Tokenize(request, TheTenant()));
+      if (!router::ParseMessage(buffer, &request).ok()) return absl::OkStatus();
+      return request.has_chat() ? Answered(preparer->PromptOf(request.chat(), TheTenant()))
+                                : Answered(preparer->PromptOf(request.generate(), TheTenant()));
     }
     default: {
       v1::DetokenizeRequest request;
@@ -214,24 +214,24 @@ absl::Status RunRequestBytes(std::span<const uint8_t> bytes) {
     return true;
   };
   if ((choice & 8) != 0) {
-    v1::FetchRequest request;
+    fleet::v1::FetchRequest request;
     return parse(request) ? Fetch(workers, request) : absl::OkStatus();
   }
   if ((choice & 1) != 0) {
-    v1::DecodeRequest request;
+    fleet::v1::DecodeRequest request;
     return parse(request) ? Decode(workers, request) : absl::OkStatus();
   }
-  v1::PrefillRequest request;
+  fleet::v1::PrefillRequest request;
   if (!parse(request)) return absl::OkStatus();
   if ((choice & 2) != 0) request.set_prompt_crc32c(transfer::PromptChecksum(request));
   return Prefill(workers, request);
 }
 
 std::string GoodFetchRequestBytes() {
-  v1::FetchRequest request;
+  fleet::v1::FetchRequest request;
   request.set_request_id("request");
   request.set_hashes(std::string(2 * kv::BlockHash::kBytes, 'h'));
-  v1::Ticket& ticket = *request.mutable_ticket();
+  fleet::v1::Ticket& ticket = *request.mutable_ticket();
   ticket.set_incarnation(1);
   ticket.set_id(2);
   ticket.add_generations(1);
@@ -240,8 +240,8 @@ std::string GoodFetchRequestBytes() {
 }
 
 std::string GoodRequestBytes(bool decode) {
-  v1::DecodeRequest to_decode;
-  v1::PrefillRequest to_prefill;
+  fleet::v1::DecodeRequest to_decode;
+  fleet::v1::PrefillRequest to_prefill;
   for (int token = 20; token < 60; ++token) {
     to_decode.add_token_ids(token);
     to_prefill.add_token_ids(token);
@@ -259,7 +259,7 @@ std::string GoodRequestBytes(bool decode) {
   to_decode.add_reusable()->set_begin(1);
   to_decode.mutable_reusable(0)->set_end(35);
   *to_prefill.mutable_reusable() = to_decode.reusable();
-  v1::Ticket& ticket = *to_prefill.mutable_ticket();
+  fleet::v1::Ticket& ticket = *to_prefill.mutable_ticket();
   ticket.set_incarnation(1);
   ticket.set_id(2);
   ticket.set_first_block(1);
@@ -290,7 +290,7 @@ std::string GoodPublicRequestBytes(int method) {
     parts.add_parts()->set_text("One two three four five six seven eight nine ten. ");
   parts.mutable_parts(1)->set_reusable(true);
   v1::TokenizeRequest tokenize;
-  *tokenize.mutable_conversation() = conversation;
+  *tokenize.mutable_chat()->mutable_conversation() = conversation;
   v1::DetokenizeRequest detokenize;
   for (int token = 20; token < 30; ++token) detokenize.add_token_ids(token);
   v1::ChatRequest chat;

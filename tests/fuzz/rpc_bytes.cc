@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "baton/v1/blocks.pb.h"
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/blocks.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
+#include "baton/fleet/v1/prefill.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "baton/v1/inference.pb.h"
-#include "baton/v1/prefill.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
@@ -79,13 +79,13 @@ struct Servers {
       }
     };
     add(v1::GenerateRequest::descriptor()->file(), At::kRouter);
-    add(v1::DecodeRequest::descriptor()->file(), At::kDecode);
-    add(v1::PrefillRequest::descriptor()->file(), At::kPrefill);
-    add(v1::WatchRequest::descriptor()->file(), At::kDecode);
-    add(v1::WatchRequest::descriptor()->file(), At::kPrefill);
-    add(v1::DrainRequest::descriptor()->file(), At::kSpare, "Drain");
-    add(v1::FetchRequest::descriptor()->file(), At::kDecode);
-    add(v1::FetchRequest::descriptor()->file(), At::kPrefill);
+    add(fleet::v1::DecodeRequest::descriptor()->file(), At::kDecode);
+    add(fleet::v1::PrefillRequest::descriptor()->file(), At::kPrefill);
+    add(fleet::v1::WatchRequest::descriptor()->file(), At::kDecode);
+    add(fleet::v1::WatchRequest::descriptor()->file(), At::kPrefill);
+    add(fleet::v1::DrainRequest::descriptor()->file(), At::kSpare, "Drain");
+    add(fleet::v1::FetchRequest::descriptor()->file(), At::kDecode);
+    add(fleet::v1::FetchRequest::descriptor()->file(), At::kPrefill);
   }
 
   std::unique_ptr<prefill_service::PrefillServer> prefill;
@@ -134,12 +134,12 @@ absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<co
 
 // Until the worker's own watch stream says that it holds nothing.
 absl::Status AwaitNothingHeld(const std::shared_ptr<grpc::Channel>& channel) {
-  const auto stub = v1::Worker::NewStub(channel);
+  const auto stub = fleet::v1::Worker::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kGenerous);
-  const auto reader = stub->Watch(&context, v1::WatchRequest());
-  v1::Load load;
-  for (v1::WatchEvent event; reader->Read(&event);) {
+  const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+  fleet::v1::Load load;
+  for (fleet::v1::WatchEvent event; reader->Read(&event);) {
     load = event.has_snapshot() ? event.snapshot().load() : event.delta().load();
     if (load.held_blocks() == 0 && load.running() == 0 && load.queued() == 0) {
       context.TryCancel();
@@ -167,7 +167,8 @@ absl::Status RunRpcBytes(std::span<const uint8_t> bytes) {
       // gRPC's own words for a message that is none.
       google::protobuf::DynamicMessageFactory factory;
       const std::unique_ptr<google::protobuf::Message> message(factory.GetPrototype(method.request)->New());
-      const bool checked = absl::IsDataLoss(status) && method.request == v1::PrefillRequest::descriptor();
+      const bool checked =
+          absl::IsDataLoss(status) && method.request == fleet::v1::PrefillRequest::descriptor();
       if (checked) break;  // a checksum of its own
       if (!absl::IsUnknown(status) && !message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
         break;

@@ -25,21 +25,21 @@ class ScriptedPrefill::Handle final : public decode_service::PrefillCall {
 };
 
 std::unique_ptr<decode_service::PrefillCall> ScriptedPrefill::Call(const std::string&,
-                                                                   v1::PrefillRequest request, absl::Time,
-                                                                   const telemetry::TraceContext&,
+                                                                   fleet::v1::PrefillRequest request,
+                                                                   absl::Time, const telemetry::TraceContext&,
                                                                    Callbacks callbacks) {
   auto call = std::make_shared<LiveCall>();
   call->callbacks = std::move(callbacks);
   std::vector<TokenId> tokens;
   for (int32_t token : request.token_ids()) tokens.emplace_back(token);
   const SoloAnswers::Prefilled& prefilled = TheSoloAnswers().Prefill(tokens);
-  const v1::Ticket& ticket = request.ticket();
-  call->events.emplace_back().mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
+  const fleet::v1::Ticket& ticket = request.ticket();
+  call->events.emplace_back().mutable_progress()->set_state(fleet::v1::PrefillProgress::STATE_COMPUTING);
   const int run = 1 + draw_() % 3;
   const auto layers = static_cast<int>(prefilled.layers.front().size());
   for (int first = 0; first < ticket.generations_size(); first += run) {
     for (int layer = 0; layer < layers; ++layer) {
-      v1::KvChunk& chunk = *call->events.emplace_back().mutable_chunk();
+      fleet::v1::KvChunk& chunk = *call->events.emplace_back().mutable_chunk();
       chunk.set_incarnation(ticket.incarnation());
       chunk.set_ticket_id(ticket.id());
       chunk.set_first_block(ticket.first_block() + first);
@@ -54,7 +54,7 @@ std::unique_ptr<decode_service::PrefillCall> ScriptedPrefill::Call(const std::st
   }
   // Logits may come before the last chunks.
   const size_t at = call->events.size() - draw_() % call->events.size();
-  v1::PrefillDone& done = *call->events.emplace(call->events.begin() + at)->mutable_done();
+  fleet::v1::PrefillDone& done = *call->events.emplace(call->events.begin() + at)->mutable_done();
   done.set_logits(prefilled.logits.data(), prefilled.logits.size() * sizeof(float));
   done.set_logits_crc32c(Crc32c(done.logits()));
   calls_.push_back(call);
@@ -71,15 +71,15 @@ void ScriptedPrefill::Deliver(size_t which) {
   if (call->next == call->events.size()) return End(which, absl::OkStatus());
   if (!call->wanted) return;
   call->wanted = false;
-  const v1::PrefillEvent event = call->events[call->next++];
+  const fleet::v1::PrefillEvent event = call->events[call->next++];
   call->callbacks.event(event);
 }
 
 void ScriptedPrefill::DeliverDamaged(size_t which, uint8_t how) {
   const auto call = At(which);
   if (call == nullptr || !call->wanted || call->next == call->events.size()) return;
-  v1::PrefillEvent event = call->events[call->next];
-  v1::KvChunk* chunk = event.has_chunk() ? event.mutable_chunk() : nullptr;
+  fleet::v1::PrefillEvent event = call->events[call->next];
+  fleet::v1::KvChunk* chunk = event.has_chunk() ? event.mutable_chunk() : nullptr;
   const size_t at = how / 8;
   switch (how % 8) {
     case 0:
@@ -125,7 +125,8 @@ void ScriptedPrefill::End(size_t which, absl::Status status) {
   call->callbacks.done(std::move(status));
 }
 
-void HeldReceiver::Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) {
+void HeldReceiver::Receive(const fleet::v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces,
+                           Done done) {
   if (!hold) return host_.Receive(chunk, "", pieces, std::move(done));
   Write write{&chunk, pieces, std::move(done), {}};
   for (const auto& piece : pieces) {

@@ -25,8 +25,9 @@ class ScriptedPrefill final : public decode_service::PrefillClient {
   // `draw` shapes each call: blocks per chunk, and when the logits come.
   explicit ScriptedPrefill(std::function<uint8_t()> draw) : draw_(std::move(draw)) {}
 
-  std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                                    absl::Time deadline, const telemetry::TraceContext& trace,
+  std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address,
+                                                    fleet::v1::PrefillRequest request, absl::Time deadline,
+                                                    const telemetry::TraceContext& trace,
                                                     Callbacks callbacks) override;
 
   // Calls that the decode worker still waits for.
@@ -40,7 +41,7 @@ class ScriptedPrefill final : public decode_service::PrefillClient {
  private:
   struct LiveCall {
     Callbacks callbacks;
-    std::vector<v1::PrefillEvent> events;
+    std::vector<fleet::v1::PrefillEvent> events;
     size_t next = 0;
     bool wanted = true;
   };
@@ -49,7 +50,7 @@ class ScriptedPrefill final : public decode_service::PrefillClient {
 
   const std::function<uint8_t()> draw_;
   std::list<std::shared_ptr<LiveCall>> calls_;
-  std::optional<v1::PrefillEvent> late_;  // of a call that has ended
+  std::optional<fleet::v1::PrefillEvent> late_;  // of a call that has ended
 };
 
 class HeldReceiver final : public transfer::LinkReceiver {
@@ -58,7 +59,8 @@ class HeldReceiver final : public transfer::LinkReceiver {
   HeldReceiver(kv::KvStore& store, kv::BlockPool& pool) : store_(store), pool_(pool) {}
 
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override;
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces,
+               Done done) override;
 
   bool hold = false;
   size_t writing() const { return writes_.size(); }
@@ -67,7 +69,7 @@ class HeldReceiver final : public transfer::LinkReceiver {
 
  private:
   struct Write {
-    const v1::KvChunk* chunk;
+    const fleet::v1::KvChunk* chunk;
     transfer::Pieces pieces;
     Done done;
     std::vector<std::pair<BlockId, Generation>> blocks;

@@ -109,7 +109,7 @@ int Receive(int device) {
         asked = std::move(answer);
         BATON_CHECK(WriteAll(kOut, &kAsks, 1) && WriteAll(kOut, meeting.data(), meeting.size()));
       });
-  std::vector<std::unique_ptr<v1::KvChunk>> chunks;
+  std::vector<std::unique_ptr<fleet::v1::KvChunk>> chunks;
   fcntl(kIn, F_SETFL, O_NONBLOCK);
   std::string bytes;
   int64_t received = 0;
@@ -127,7 +127,7 @@ int Receive(int device) {
         bytes.erase(0, sizeof size + frame());
         continue;
       }
-      const auto& chunk = chunks.emplace_back(std::make_unique<v1::KvChunk>());
+      const auto& chunk = chunks.emplace_back(std::make_unique<fleet::v1::KvChunk>());
       BATON_CHECK(chunk->ParseFromString(bytes.substr(sizeof size, size)));
       bytes.erase(0, sizeof size + size);
       worker.link->Receive(*chunk, "sender", worker.pieces[static_cast<size_t>(received++ % kChunks)],
@@ -250,7 +250,7 @@ int Measure(bool quick) {
   const double link = Rate(worker, total, rounds, [&] {
     std::string messages;
     for (int c = 0; c < kChunks; ++c) {
-      v1::KvChunk chunk;
+      fleet::v1::KvChunk chunk;
       chunk.set_incarnation(2);
       const absl::Status shipped =
           worker.link->Ship(Worker::ReadOnly(worker.pieces[static_cast<size_t>(c)]), chunk);

@@ -86,7 +86,7 @@ TEST(NcclReceiver, DISABLED_Serves) {
   for (uint64_t size; ReadAll(kIn, &size, sizeof size);) {
     std::string message(size, '\0');
     ASSERT_TRUE(ReadAll(kIn, message.data(), size));
-    v1::KvChunk chunk;
+    fleet::v1::KvChunk chunk;
     ASSERT_TRUE(chunk.ParseFromString(message));
     const auto bytes = static_cast<int64_t>(chunk.apart().bytes());
     auto target = *worker.cuda->memory().Allocate(bytes);
@@ -132,7 +132,7 @@ class Receiver {
     close(out_);
   }
   void Kill() { kill(pid_, SIGKILL); }
-  void Announce(const v1::KvChunk& chunk) {
+  void Announce(const fleet::v1::KvChunk& chunk) {
     const std::string message = chunk.SerializeAsString();
     const uint64_t size = message.size();
     EXPECT_TRUE(WriteAll(in_, &size, sizeof size) && WriteAll(in_, message.data(), size));
@@ -169,8 +169,9 @@ class NcclGpuTest : public testing::Test {
   }
 };
 
-v1::KvChunk Ship(Worker& worker, uint64_t receiver, const device::Memory::Buffer& source, size_t bytes) {
-  v1::KvChunk chunk;
+fleet::v1::KvChunk Ship(Worker& worker, uint64_t receiver, const device::Memory::Buffer& source,
+                        size_t bytes) {
+  fleet::v1::KvChunk chunk;
   chunk.set_incarnation(receiver);
   const std::span<const std::byte> piece(source.get(), bytes);
   const absl::Status shipped = worker.link->Ship({&piece, 1}, chunk);

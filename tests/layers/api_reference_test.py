@@ -55,7 +55,7 @@ class ApiReferenceTest(unittest.TestCase):
         self.assertIn("| `top_k` = 2 | optional `int32` | Keep the k highest logits; 0 keeps all. Default 0. |\n", written)
         self.assertIn("| `logit_bias` = 9 | map of `int32` to `float` |", written)
         self.assertIn("| `tool_calls` = 4 | repeated [ToolCall](#toolcall) |", written)
-        self.assertIn("### PrefillProgress.State\n", written)
+        self.assertIn("### ToolChoice.Mode\n", written)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "absl/strings/escaping.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "baton/v1/inference.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
 #include "common/base/check.h"
 #include "common/base/secret.h"
 #include "common/rpc/channel.h"
@@ -83,10 +83,11 @@ Deployment::Deployment(bool secured)
 Deployment::~Deployment() { fs::remove_all(folder_); }
 
 std::vector<Victim> Deployment::victims() {
-  return {{"router", router_->grpc(), router_->pid(), "/baton.v1.Inference/Generate",
-           [this] { return Generate(*router_); }},
-          {"decode", decode_->grpc(), decode_->pid(), "/baton.v1.Worker/Watch", [this] { return Watch(); }},
-          gateway()};
+  return {
+      {"router", router_->grpc(), router_->pid(), "/baton.v1.Inference/Generate",
+       [this] { return Generate(*router_); }},
+      {"decode", decode_->grpc(), decode_->pid(), "/baton.fleet.v1.Worker/Watch", [this] { return Watch(); }},
+      gateway()};
 }
 
 Victim Deployment::gateway() {
@@ -108,10 +109,10 @@ grpc::Status Deployment::Generate(const e2e::Process& door) {
 grpc::Status Deployment::Watch() {
   grpc::ClientContext context;
   SetDeadline(context);
-  const auto stub =
-      v1::Worker::NewStub(rpc::MakeChannel(decode_->grpc(), rpc::kPublicKeepalive, worker_security_.get()));
-  const auto reader = stub->Watch(&context, v1::WatchRequest());
-  v1::WatchEvent event;
+  const auto stub = fleet::v1::Worker::NewStub(
+      rpc::MakeChannel(decode_->grpc(), rpc::kPublicKeepalive, worker_security_.get()));
+  const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+  fleet::v1::WatchEvent event;
   const bool answered = reader->Read(&event);
   context.TryCancel();
   const grpc::Status status = reader->Finish();

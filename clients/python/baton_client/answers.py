@@ -63,7 +63,7 @@ def reason_of(finished):
 
 
 def answer_of(whole):
-    """An Answer of a ChatAnswer's first choice."""
+    """An Answer of a ChatUnaryResponse's first choice."""
     choice = whole.choices[0]
     calls = tuple(
         ToolCall(part.tool_call.id, part.tool_call.name, part.tool_call.arguments_json, part.complete)

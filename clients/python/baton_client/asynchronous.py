@@ -9,7 +9,7 @@ from baton.v1 import inference_pb2_grpc as rpc
 
 from baton_client.answers import Fold, answer_of
 from baton_client.errors import BatonError, Tries
-from baton_client.requests import chat_request, message_of, metadata_of
+from baton_client.requests import CHANNEL, chat_request, message_of, metadata_of, unary
 from baton_client.tools import failure_of, result_message
 
 
@@ -18,9 +18,9 @@ class AsyncClient:
 
     def __init__(self, address, *, key="", root_certificates=None, attempts=4):
         if root_certificates is None:
-            self._channel = grpc.aio.insecure_channel(address)
+            self._channel = grpc.aio.insecure_channel(address, options=CHANNEL)
         else:
-            self._channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(root_certificates or None))
+            self._channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(root_certificates or None), options=CHANNEL)
         self.stub = rpc.InferenceStub(self._channel)
         self.metadata = metadata_of(key)
         self._attempts = attempts
@@ -38,7 +38,7 @@ class AsyncClient:
         return list((await self._call(self.stub.ListModels, inference.ListModelsRequest(), 10)).models)
 
     async def complete(self, messages, *, timeout=None, **parameters):
-        return answer_of(await self._call(self.stub.Complete, chat_request(messages, **parameters), timeout))
+        return answer_of(await self._call(self.stub.ChatUnary, unary(chat_request(messages, **parameters)), timeout))
 
     async def stream(self, messages, *, timeout=None, **parameters):
         """Yields Text, Thinking and ToolCall as they come, and last the Answer: an asynchronous generator has no value of its own."""

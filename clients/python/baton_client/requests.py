@@ -3,6 +3,9 @@ import json
 
 from baton.v1 import inference_pb2 as inference
 
+MAX_ANSWER_BYTES = 16 << 20
+CHANNEL = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES + (1 << 20))]
+
 
 def message_of(message):
     """A baton.v1.Message of itself, of a dict of its fields, or of a text of the user's."""
@@ -48,6 +51,11 @@ def chat_request(
     if session:
         made.options.session_id = session
     return made
+
+
+def unary(request):
+    """A ChatUnaryRequest. The answer may have as many bytes as a message can."""
+    return inference.ChatUnaryRequest(chat=request, max_answer_bytes=MAX_ANSWER_BYTES)
 
 
 def metadata_of(key):

@@ -7,7 +7,7 @@ from baton.v1 import inference_pb2_grpc as rpc
 
 from baton_client.answers import Fold, answer_of
 from baton_client.errors import BatonError, Tries
-from baton_client.requests import chat_request, message_of, metadata_of
+from baton_client.requests import CHANNEL, chat_request, message_of, metadata_of, unary
 from baton_client.tools import failure_of, result_message
 
 
@@ -17,9 +17,9 @@ class Client:
 
     def __init__(self, address, *, key="", root_certificates=None, attempts=4):
         if root_certificates is None:
-            self._channel = grpc.insecure_channel(address)
+            self._channel = grpc.insecure_channel(address, options=CHANNEL)
         else:
-            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(root_certificates or None))
+            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(root_certificates or None), options=CHANNEL)
         self.stub = rpc.InferenceStub(self._channel)
         self.metadata = metadata_of(key)
         self._attempts = attempts
@@ -39,7 +39,7 @@ class Client:
 
     def complete(self, messages, *, timeout=None, **parameters):
         """One whole Answer. parameters: those of requests.chat_request."""
-        return answer_of(self._call(self.stub.Complete, chat_request(messages, **parameters), timeout))
+        return answer_of(self._call(self.stub.ChatUnary, unary(chat_request(messages, **parameters)), timeout))
 
     def stream(self, messages, *, timeout=None, **parameters):
         """Yields Text, Thinking and ToolCall as they come, and returns the Answer (the generator's value). Leaving the loop cancels the request."""

@@ -1,7 +1,7 @@
-// LeaseTable: which blocks of a pool have a lease (v1::CacheLease): until when, in which class, and for which
-// tenant. A lease only orders eviction: blocks without one go first, then those leased for five minutes, then
-// those leased for an hour, in each class the nearest to its end first, and of one prompt the tail first. It
-// never keeps anything from having a block.
+// LeaseTable: which blocks of a pool have a lease (fleet::v1::CacheLease): until when, in which class, and
+// for which tenant. A lease only orders eviction: blocks without one go first, then those leased for five
+// minutes, then those leased for an hour, in each class the nearest to its end first, and of one prompt the
+// tail first. It never keeps anything from having a block.
 //
 // Leased blocks are at most a share of the pool. Each tenant that has any owns an equal part of that share;
 // beyond its part it borrows what others leave, gives it back when one of them asks for its own, and is

@@ -27,8 +27,8 @@ int64_t SizeOf(auto pieces) {
 }
 
 // Ties a message to its payload: what is said of it, and to whom.
-uint32_t HeaderCrc(const v1::KvChunk& chunk) {
-  const v1::PayloadApart& apart = chunk.apart();
+uint32_t HeaderCrc(const fleet::v1::KvChunk& chunk) {
+  const fleet::v1::PayloadApart& apart = chunk.apart();
   return Crc32c(fmt::format("{} {} {} {} {} {} {}", chunk.incarnation(), chunk.ticket_id(), apart.sender(),
                             apart.epoch(), apart.sequence(), apart.bytes(),
                             fmt::join(apart.before().begin(), apart.before().end(), ",")) +
@@ -188,7 +188,7 @@ absl::Status NcclLink::Usable() const {
   return fault_.empty() ? absl::OkStatus() : absl::UnavailableError("nccl link: " + fault_);
 }
 
-absl::Status NcclLink::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
+absl::Status NcclLink::Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) {
   const int64_t bytes = SizeOf(pieces);
   const Peer peer{Incarnation(chunk.incarnation()), false, ""};
   absl::MutexLock lock(&mutex_);
@@ -216,7 +216,7 @@ absl::Status NcclLink::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
         staging_.bytes(), staging_.in_use(), footprint));
   }
   last_pack_ = payload_.Pack(pieces, run->data);
-  v1::PayloadApart& apart = *chunk.mutable_apart();
+  fleet::v1::PayloadApart& apart = *chunk.mutable_apart();
   apart.set_sender(self_.value());
   apart.set_epoch(lane.epoch);
   apart.set_meeting(meeting);
@@ -251,7 +251,7 @@ void NcclLink::Meet(const std::string& meeting, Answer answer) {
   if (!attending.ok()) answer(std::move(attending));
 }
 
-void NcclLink::Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) {
+void NcclLink::Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) {
   if (absl::Status expected = Expect(chunk, from, pieces, done); !expected.ok()) done(std::move(expected));
 }
 
@@ -260,7 +260,7 @@ void NcclLink::Suspect(std::string_view from) {
   pairs_.Suspect(from);
 }
 
-absl::Status NcclLink::Note(const v1::PayloadApart& apart, Lane& lane, absl::Time now) {
+absl::Status NcclLink::Note(const fleet::v1::PayloadApart& apart, Lane& lane, absl::Time now) {
   const auto told = static_cast<uint64_t>(apart.before_size());
   if (apart.before_size() > kMaxTold || told > apart.sequence()) {
     return absl::DataLossError(fmt::format("transfer {} tells of {} before it", apart.sequence(), told));
@@ -278,7 +278,7 @@ absl::Status NcclLink::Note(const v1::PayloadApart& apart, Lane& lane, absl::Tim
   return absl::OkStatus();
 }
 
-NcclLink::Peer NcclLink::PeerOf(const v1::PayloadApart& apart, std::string_view from) const {
+NcclLink::Peer NcclLink::PeerOf(const fleet::v1::PayloadApart& apart, std::string_view from) const {
   for (const auto& [peer, lane] : lanes_) {
     if (peer.sends && peer.incarnation == Incarnation(apart.sender()) && lane.meeting == apart.meeting()) {
       return peer;
@@ -287,8 +287,9 @@ NcclLink::Peer NcclLink::PeerOf(const v1::PayloadApart& apart, std::string_view 
   return {Incarnation(apart.sender()), true, std::string(from)};
 }
 
-absl::Status NcclLink::Expect(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done) {
-  const v1::PayloadApart& apart = chunk.apart();
+absl::Status NcclLink::Expect(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces,
+                              Done& done) {
+  const fleet::v1::PayloadApart& apart = chunk.apart();
   const std::string where =
       fmt::format("chunk of ticket {} at block {}", chunk.ticket_id(), chunk.first_block());
   if (!chunk.has_apart() || apart.meeting().size() != kMeetingBytes) {

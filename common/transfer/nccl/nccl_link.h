@@ -79,13 +79,13 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   std::string_view name() const override { return "nccl"; }
   std::string pairing() const override { return Pairing(options_.version); }
   static std::string Pairing(int version);
-  absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) override;
+  absl::Status Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) override;
   int64_t Footprint(int64_t bytes) const override;
   int64_t Reserve(const Ticket& ticket, int64_t least, int64_t most) override;
   void Unreserve(const Ticket& ticket) override;
   void WhenReady(absl::AnyInvocable<void()> then) override;
   void Meet(const std::string& meeting, Answer answer) override;
-  void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
   void Suspect(std::string_view from) override;
 
   // Waits until all that was shipped has left or failed, for at most `max`. Any thread but the engine's.
@@ -147,12 +147,12 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   Share ShareOf(Incarnation receiver) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndReservation(const Ticket& ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Usable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Expect(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done);
+  absl::Status Expect(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done);
   // Whose transfer a message is about. Who knows the meeting's name has it from the peer itself.
-  Peer PeerOf(const v1::PayloadApart& apart, std::string_view from) const
+  Peer PeerOf(const fleet::v1::PayloadApart& apart, std::string_view from) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Notes the number of this message's transfer and of those before it.
-  absl::Status Note(const v1::PayloadApart& apart, Lane& lane, absl::Time now)
+  absl::Status Note(const fleet::v1::PayloadApart& apart, Lane& lane, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(Transfer transfer, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Fails all transfers that wait on a lane.

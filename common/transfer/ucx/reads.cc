@@ -25,7 +25,7 @@ Reads::Reads(Fabric& fabric, Memory memory, const ReadsOptions& options)
 }
 
 Reads::Source* Reads::SourceOf(const Request& request, absl::Time now) {
-  const v1::PayloadToRead& payload = request.payload;
+  const fleet::v1::PayloadToRead& payload = request.payload;
   std::string key = request.from;
   for (const std::string* part : {&payload.worker(), &payload.payload_key(), &payload.slot_key()}) {
     key += fmt::format(" {} ", part->size());

@@ -24,7 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "baton/v1/handoff.pb.h"
+#include "baton/fleet/v1/handoff.pb.h"
 #include "common/transfer/link.h"
 #include "common/transfer/nccl/staging.h"
 #include "common/transfer/ucx/fabric.h"
@@ -47,7 +47,7 @@ struct ReadsOptions {
 class Reads {
  public:
   struct Request {
-    v1::PayloadToRead payload;
+    fleet::v1::PayloadToRead payload;
     std::string from;   // the address of the stream
     int64_t bytes = 0;  // of payload and checksums
     std::vector<std::span<std::byte>> pieces;

@@ -23,8 +23,8 @@ int64_t BytesOf(auto pieces) {
 }
 
 // Ties a message to its payload: what is said of it, and to whom.
-uint32_t ReadCrc(const v1::KvChunk& chunk) {
-  const v1::PayloadToRead& read = chunk.read();
+uint32_t ReadCrc(const fleet::v1::KvChunk& chunk) {
+  const fleet::v1::PayloadToRead& read = chunk.read();
   uint32_t crc =
       Crc32c(fmt::format("{} {} {} {} {} {} {} {}", chunk.incarnation(), chunk.ticket_id(), read.sender(),
                          read.name(), read.address(), read.bytes(), read.slot(), read.complete()));
@@ -105,7 +105,7 @@ bool UcxLink::congested() const {
   return Congested();
 }
 
-absl::Status UcxLink::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
+absl::Status UcxLink::Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) {
   const int64_t bytes = BytesOf(pieces);
   const int64_t with_trailer = bytes + payload_.TrailerBytes(bytes);
   absl::MutexLock lock(&mutex_);
@@ -130,7 +130,7 @@ absl::Status UcxLink::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
     return absl::UnavailableError(
         fmt::format("the ucx link holds {} payloads, and no more: the peer is slow", held_.size()));
   }
-  v1::PayloadToRead& read = *chunk.mutable_read();
+  fleet::v1::PayloadToRead& read = *chunk.mutable_read();
   read.set_sender(self_.value());
   read.set_name(place->name);
   read.set_worker(fabric_->address());
@@ -160,12 +160,13 @@ void UcxLink::GiveUp(const HeldPayloads::Payload& payload) {
   }
 }
 
-void UcxLink::Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) {
+void UcxLink::Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) {
   if (absl::Status expected = Expect(chunk, from, pieces, done); !expected.ok()) done(std::move(expected));
 }
 
-absl::Status UcxLink::Expect(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done) {
-  const v1::PayloadToRead& read = chunk.read();
+absl::Status UcxLink::Expect(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces,
+                             Done& done) {
+  const fleet::v1::PayloadToRead& read = chunk.read();
   const std::string where =
       fmt::format("chunk of ticket {} at block {}", chunk.ticket_id(), chunk.first_block());
   if (!chunk.has_read() || read.name() % 2 == 0 ||

@@ -62,10 +62,10 @@ class UcxLink final : public LinkSender, public LinkReceiver {
   std::string_view name() const override { return "ucx"; }
   std::string pairing() const override { return Pairing(fabric_->version(), options_.place); }
   static std::string Pairing(std::string_view version, std::string_view place);
-  absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) override;
+  absl::Status Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) override;
   bool congested() const override;
   void Forget(Incarnation receiver, TicketId ticket) override;
-  void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
   void Suspect(std::string_view from) override;
 
   // Waits until all that was shipped has been read or given up, for at most `max`. Any thread but the
@@ -98,7 +98,7 @@ class UcxLink final : public LinkSender, public LinkReceiver {
           const UcxLinkOptions& options, device::Memory::Buffer slab, device::Memory::Buffer slots,
           Keys keys);
 
-  absl::Status Expect(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done);
+  absl::Status Expect(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done);
   bool Congested() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return staging_.in_use() > options_.staging_bytes / 2;
   }

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <random>
 
-#include "baton/v1/decode.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
@@ -19,21 +19,21 @@
 namespace baton::bench {
 namespace {
 
-v1::WorkerInfo InfoOf(const std::string& address) {
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(address));
+fleet::v1::WorkerInfo InfoOf(const std::string& address) {
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(address));
   grpc::ClientContext context;
-  const auto reader = stub->Watch(&context, v1::WatchRequest());
-  v1::WatchEvent event;
+  const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+  fleet::v1::WatchEvent event;
   BATON_CHECK(reader->Read(&event)) << address;
   context.TryCancel();
   return event.snapshot().info();
 }
 
-v1::Finished Run(v1::Decode::Stub& stub, const v1::DecodeRequest& request) {
+v1::Finished Run(fleet::v1::Decode::Stub& stub, const fleet::v1::DecodeRequest& request) {
   grpc::ClientContext context;
   const auto reader = stub.Generate(&context, request);
   v1::Finished finished;
-  for (v1::DecodeEvent event; reader->Read(&event);) {
+  for (fleet::v1::DecodeEvent event; reader->Read(&event);) {
     if (event.has_finished()) finished = event.finished();
   }
   const grpc::Status status = reader->Finish();
@@ -68,27 +68,27 @@ int Main(int argc, char** argv) {
 
   std::unique_ptr<prefill_service::PrefillServer> prefill[2];
   std::unique_ptr<decode_service::DecodeServer> decode[2];
-  std::unique_ptr<v1::Decode::Stub> stubs[2];
+  std::unique_ptr<fleet::v1::Decode::Stub> stubs[2];
   for (int i = 0; i < 2; ++i) {
     prefill[i] = prefill_service::PrefillServer::Start({.worker = worker}).value();
     decode[i] = StartDecode(worker);
-    stubs[i] = v1::Decode::NewStub(rpc::MakeChannel(decode[i]->address()));
+    stubs[i] = fleet::v1::Decode::NewStub(rpc::MakeChannel(decode[i]->address()));
   }
-  const v1::WorkerInfo info = InfoOf(decode[0]->address());
+  const fleet::v1::WorkerInfo info = InfoOf(decode[0]->address());
 
   std::mt19937 random(1);
   for (const int64_t size : sizes) {
     std::vector<double> computing, fetching, ratios;
     uint64_t bytes = 0;
     for (int round = 0; round <= rounds; ++round) {
-      v1::DecodeRequest request;
+      fleet::v1::DecodeRequest request;
       *request.mutable_fingerprint() = info.fingerprint();
       for (int64_t i = 0; i <= size; ++i) {
         request.add_token_ids(static_cast<int32_t>(20 + random() % (info.vocabulary_tokens() - 20)));
       }
       request.mutable_sampling()->set_temperature(0);
       request.mutable_stop()->set_max_tokens(1);
-      v1::PrefillTarget* target = request.add_prefill();
+      fleet::v1::PrefillTarget* target = request.add_prefill();
       target->set_address(prefill[0]->address());
       const v1::Finished computed = Run(*stubs[0], request);
       bytes = computed.relay().shipped_bytes();
@@ -99,7 +99,7 @@ int Main(int argc, char** argv) {
       const v1::Finished fetched = Run(*stubs[1], request);
       BATON_CHECK(fetched.relay().fetched_tokens() == size) << fetched.relay().fetched_tokens();
       if (round == 0) continue;  // connections are made
-      computing.push_back(computed.timing().prefill());
+      computing.push_back(computed.timing().prefill_seconds());
       fetching.push_back(fetched.relay().fetch_seconds());
       ratios.push_back(fetching.back() / computing.back());
     }

@@ -39,7 +39,7 @@ void OverHost(benchmark::State& state) {
   HostLinkSender sender;
   HostLinkReceiver receiver;
   for (auto _ : state) {
-    v1::KvChunk chunk, arrived;
+    fleet::v1::KvChunk chunk, arrived;
     if (!sender.Ship(payloads.from, chunk).ok() || !arrived.ParseFromString(chunk.SerializeAsString())) {
       state.SkipWithError("not shipped");
     }
@@ -73,11 +73,11 @@ void OverUcx(benchmark::State& state) {
       for (auto& task : engine.WaitAndTakeAll(absl::InfiniteDuration())) task();
     }
   };
-  std::deque<v1::KvChunk> chunks;
+  std::deque<fleet::v1::KvChunk> chunks;
   for (auto _ : state) {
     await(kWindow - 1);
     while (chunks.size() >= 2 * kWindow) chunks.pop_front();
-    v1::KvChunk& chunk = chunks.emplace_back();
+    fleet::v1::KvChunk& chunk = chunks.emplace_back();
     chunk.set_incarnation(2);
     if (!sender->Ship(payloads.from, chunk).ok()) {
       state.SkipWithError("not shipped");

@@ -168,7 +168,8 @@ void Relay(cli::InferenceClient& client, const std::vector<TokenId>& prompt, int
   BATON_CHECK(client
                   .Generate(request, {},
                             [&](const v1::GenerateResponse& response) {
-                              if (response.has_finished()) transfer = response.finished().timing().transfer();
+                              if (response.has_finished())
+                                transfer = response.finished().timing().transfer_seconds();
                               if (!response.has_delta()) return absl::OkStatus();
                               last = Clock::now();
                               if (first == Clock::time_point{}) first = last;

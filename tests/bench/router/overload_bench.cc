@@ -53,7 +53,7 @@ class Machine {
  public:
   explicit Machine(const Model& model) : model_(model) {}
 
-  fakes::Script Serve(const v1::DecodeRequest& request) {
+  fakes::Script Serve(const fleet::v1::DecodeRequest& request) {
     const absl::Time now = absl::Now();
     const absl::Duration prefill = absl::Seconds(model_.seconds_per_token * request.token_ids_size());
     absl::Time begins, done;
@@ -70,8 +70,8 @@ class Machine {
     }
     script.push_back(fakes::Step::Finish());
     v1::Timing* timing = script.back().event.mutable_finished()->mutable_timing();
-    timing->set_prefill_queue(absl::ToDoubleSeconds(begins - now));
-    timing->set_prefill(absl::ToDoubleSeconds(prefill));
+    timing->set_prefill_queue_seconds(absl::ToDoubleSeconds(begins - now));
+    timing->set_prefill_seconds(absl::ToDoubleSeconds(prefill));
     return script;
   }
 
@@ -94,7 +94,7 @@ int HostWorkers(const Model& model) {
                                             .remember = false});
     BATON_CHECK(worker.ok()) << worker.status();
     machines.push_back(std::make_unique<Machine>(model));
-    (*worker)->SetScript([machine = machines.back().get()](const v1::DecodeRequest& request) {
+    (*worker)->SetScript([machine = machines.back().get()](const fleet::v1::DecodeRequest& request) {
       return machine->Serve(request);
     });
     addresses += (addresses.empty() ? "" : ",") + (*worker)->address();

@@ -28,7 +28,7 @@
 #include <thread>
 #include <vector>
 
-#include "baton/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "cli/serve/child.h"
 #include "common/base/build_info.h"
@@ -143,11 +143,11 @@ double Call(v1::Inference::Stub& stub, const v1::GenerateRequest& request) {
   return Since(start);
 }
 
-double CallDirectly(v1::Decode::Stub& stub, const v1::DecodeRequest& request) {
+double CallDirectly(fleet::v1::Decode::Stub& stub, const fleet::v1::DecodeRequest& request) {
   grpc::ClientContext context;
   const auto start = Clock::now();
   const auto stream = stub.Generate(&context, request);
-  v1::DecodeEvent event;
+  fleet::v1::DecodeEvent event;
   while (stream->Read(&event)) {
   }
   BATON_CHECK(stream->Finish().ok());
@@ -177,7 +177,8 @@ class Bench {
     process_.pid = router_->pid();
     address_ = AwaitGrpcAddress(*router_);
     stub_ = NewStub();
-    direct_ = v1::Decode::NewStub(rpc::MakeChannel(addresses.substr(0, addresses.find(',')), kPatient));
+    direct_ =
+        fleet::v1::Decode::NewStub(rpc::MakeChannel(addresses.substr(0, addresses.find(',')), kPatient));
     AwaitWorkers(workers);
   }
   ~Bench() {
@@ -187,7 +188,7 @@ class Bench {
 
   // One after the other.
   void Latency(const char* what, int tokens, int requests) {
-    v1::DecodeRequest direct;
+    fleet::v1::DecodeRequest direct;
     std::vector<double> directly, through;
     for (int i = 0; i < requests; ++i) {
       const v1::GenerateRequest request = IdsRequest(random_, tokens, prefix_);
@@ -213,7 +214,7 @@ class Bench {
     const double used = process_.CpuSeconds() - cpu;
     grpc::ClientContext context;
     v1::TokenizeRequest tokenize;
-    tokenize.set_text(RandomText(random_, words));
+    tokenize.mutable_generate()->set_text(RandomText(random_, words));
     v1::TokenizeResponse response;
     if (stub_->Tokenize(&context, tokenize, &response).ok()) tokens = response.token_ids_size();
     Show(fmt::format("{} ({} tokens)", what, tokens), requests, through, 0, used);
@@ -320,7 +321,7 @@ class Bench {
   std::string address_;
   MeasuredProcess process_;
   std::unique_ptr<v1::Inference::Stub> stub_;
-  std::unique_ptr<v1::Decode::Stub> direct_;
+  std::unique_ptr<fleet::v1::Decode::Stub> direct_;
   std::mt19937 random_{1};
 };
 

@@ -37,7 +37,7 @@ using decode_service::Sequence;
 
 class NoPrefill final : public decode_service::PrefillClient {
  public:
-  std::unique_ptr<decode_service::PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
+  std::unique_ptr<decode_service::PrefillCall> Call(const std::string&, fleet::v1::PrefillRequest, absl::Time,
                                                     const telemetry::TraceContext&, Callbacks) override {
     return nullptr;
   }
@@ -97,7 +97,7 @@ class Bench {
       for (int i = 0; i < batch; ++i) {
         // Salts of their own, which stay theirs over all turns: past answers are the sequence's own.
         auto sequence = Ask(prompt, tokens, salt + static_cast<uint64_t>(i));
-        sequence->send = [&, seen = false](const v1::DecodeEvent& event) mutable {
+        sequence->send = [&, seen = false](const fleet::v1::DecodeEvent& event) mutable {
           if (event.has_delta() && !std::exchange(seen, true)) ++first;
           if (!event.has_finished()) return;
           result.drafted += event.finished().usage().drafted_tokens();
@@ -143,7 +143,7 @@ class Bench {
   }
 
   std::unique_ptr<Sequence> Ask(const std::vector<TokenId>& prompt, int64_t tokens, uint64_t salt) {
-    v1::DecodeRequest request;
+    fleet::v1::DecodeRequest request;
     *request.mutable_fingerprint() = transfer::ToProto(engine_.fingerprint());
     for (const TokenId token : prompt) request.add_token_ids(token.value());
     request.set_salt(std::to_string(salt));

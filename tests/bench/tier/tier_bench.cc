@@ -26,8 +26,8 @@
 #include <utility>
 #include <vector>
 
-#include "baton/v1/decode.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
@@ -53,11 +53,11 @@ double Median(std::vector<double> values) { return Percentile(std::move(values),
 class Server {
  public:
   explicit Server(const worker::Options& worker) : server_(Start(worker)) {
-    stub_ = v1::Decode::NewStub(rpc::MakeChannel(server_->address()));
-    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(server_->address()));
+    stub_ = fleet::v1::Decode::NewStub(rpc::MakeChannel(server_->address()));
+    const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(server_->address()));
     grpc::ClientContext context;
-    const auto reader = stub->Watch(&context, v1::WatchRequest());
-    v1::WatchEvent event;
+    const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+    fleet::v1::WatchEvent event;
     BATON_CHECK(reader->Read(&event)) << server_->address();
     context.TryCancel();
     info_ = event.snapshot().info();
@@ -65,7 +65,7 @@ class Server {
 
   // `gaps`, if there is one, gets the seconds between tokens.
   v1::Finished Run(const Prompt& prompt, uint32_t max_tokens, std::vector<double>* gaps = nullptr) {
-    v1::DecodeRequest request;
+    fleet::v1::DecodeRequest request;
     *request.mutable_fingerprint() = info_.fingerprint();
     request.mutable_token_ids()->Add(prompt.begin(), prompt.end());
     request.mutable_sampling()->set_temperature(0);
@@ -76,7 +76,7 @@ class Server {
     const auto reader = stub_->Generate(&context, request);
     v1::Finished finished;
     std::optional<absl::Time> last;
-    for (v1::DecodeEvent event; reader->Read(&event);) {
+    for (fleet::v1::DecodeEvent event; reader->Read(&event);) {
       if (event.has_finished()) finished = event.finished();
       if (event.delta().token_ids().empty()) continue;
       const absl::Time now = clock_.Now();
@@ -87,7 +87,7 @@ class Server {
     BATON_CHECK(status.ok()) << status.error_message();
     return finished;
   }
-  const v1::WorkerInfo& info() const { return info_; }
+  const fleet::v1::WorkerInfo& info() const { return info_; }
 
  private:
   // By itself: GCC 12 takes what it inlines into a larger function for uninitialized.
@@ -100,8 +100,8 @@ class Server {
 
   const MonotonicClock clock_;
   std::unique_ptr<decode_service::DecodeServer> server_;
-  std::unique_ptr<v1::Decode::Stub> stub_;
-  v1::WorkerInfo info_;
+  std::unique_ptr<fleet::v1::Decode::Stub> stub_;
+  fleet::v1::WorkerInfo info_;
 };
 
 struct Options {
@@ -155,9 +155,9 @@ void Restarts(Options& options) {
     for (int round = 0; round < options.rounds; ++round) {
       auto server = std::make_unique<Server>(options.WithDisk());
       const Prompt prompt = options.MakePrompt(size + 1, server->info().vocabulary_tokens());
-      computed.push_back(server->Run(prompt, 1).timing().ttft());
+      computed.push_back(server->Run(prompt, 1).timing().ttft_seconds());
       // The rest of a prompt whose prefix is there: one chunk.
-      memory.push_back(server->Run(prompt, 1).timing().ttft());
+      memory.push_back(server->Run(prompt, 1).timing().ttft_seconds());
       server.reset();
       server = std::make_unique<Server>(options.WithDisk());
       // What a first request pays anyway.
@@ -166,8 +166,8 @@ void Restarts(Options& options) {
       BATON_CHECK(static_cast<int64_t>(finished.relay().fetched_tokens()) ==
                   size / kBlockTokens * kBlockTokens)
           << finished.relay().fetched_tokens() << " of " << size << " tokens came from disk";
-      loaded.push_back(finished.timing().ttft());
-      const v1::KvLayout& kv = server->info().fingerprint().kv();
+      loaded.push_back(finished.timing().ttft_seconds());
+      const fleet::v1::KvLayout& kv = server->info().fingerprint().kv();
       const auto value_bytes = [](const std::string& dtype) {
         return dtype == "f32" ? 4.0 : dtype == "bf16" || dtype == "f16" ? 2.0 : 1.0;
       };
@@ -197,7 +197,7 @@ void WorkingSet(Options& options) {
     {
       // What a block takes; then memory for a tenth of all.
       Server server(worker);
-      const v1::KvLayout& kv = server.info().fingerprint().kv();
+      const fleet::v1::KvLayout& kv = server.info().fingerprint().kv();
       const int64_t block = int64_t{kv.layers()} * kv.kv_heads() * kv.head_dim() * kBlockTokens * 2 *
                             (kv.key_dtype() == "f32" ? 4 : 2);
       worker.engine.kv_bytes = options.set_prompts * options.set_tokens / kBlockTokens / 10 * block;

@@ -92,12 +92,12 @@ class LinkContractTest : public testing::TestWithParam<LinkCase> {
   // before and after. shipped: called when Ship has returned, on_the_way: when the message may leave.
   absl::Status Transfer(
       const std::vector<std::byte>& source, const std::vector<size_t>& sizes, std::vector<std::byte>& target,
-      const std::function<void(v1::KvChunk&)>& on_the_way,
+      const std::function<void(fleet::v1::KvChunk&)>& on_the_way,
       const std::function<void(LinkPieces&)>& shipped = [](LinkPieces&) {}) {
     LinkPieces from(link_.sends_from, sizes), to(link_.receives_into, sizes);
     from.Write(source);
     to.Write(target);
-    v1::KvChunk chunk;
+    fleet::v1::KvChunk chunk;
     chunk.set_incarnation(2);  // the receiver's
     if (absl::Status status = link_.sender->Ship(from.from(), chunk); !status.ok()) return status;
     shipped(from);
@@ -138,7 +138,7 @@ TEST_P(LinkContractTest, CarriesEveryByteOfRandomPieces) {
     }
     std::vector<std::byte> source(total), target(total);
     for (std::byte& byte : source) byte = static_cast<std::byte>(random());
-    ASSERT_TRUE(Transfer(source, sizes, target, [](v1::KvChunk&) {}).ok()) << "seed " << seed;
+    ASSERT_TRUE(Transfer(source, sizes, target, [](fleet::v1::KvChunk&) {}).ok()) << "seed " << seed;
     ASSERT_EQ(source, target) << "seed " << seed << " round " << round;
   }
 }
@@ -148,7 +148,7 @@ TEST_P(LinkContractTest, TakesItsCopyBeforeShipReturns) {
   const std::vector<std::byte> source(64, std::byte{1});
   std::vector<std::byte> target(64);
   ASSERT_TRUE(Transfer(
-                  source, {64}, target, [](v1::KvChunk&) {},
+                  source, {64}, target, [](fleet::v1::KvChunk&) {},
                   [](LinkPieces& from) { from.Write(std::vector<std::byte>(64, std::byte{9})); })
                   .ok());
   EXPECT_EQ(target, source);
@@ -159,7 +159,7 @@ TEST_P(LinkContractTest, AFlippedBitIsDataLossAndNothingIsWritten) {
   std::vector<std::byte> target(256, std::byte{7});
   const std::vector<size_t> sizes =
       link_.unit == 1 ? std::vector<size_t>{100, 156} : std::vector<size_t>{96, 160};
-  const absl::Status status = Transfer(source, sizes, target, [](v1::KvChunk& chunk) {
+  const absl::Status status = Transfer(source, sizes, target, [](fleet::v1::KvChunk& chunk) {
     if (!chunk.data().empty()) {
       (*chunk.mutable_data())[200] ^= 4;
     } else {

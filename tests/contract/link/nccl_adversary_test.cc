@@ -106,7 +106,7 @@ TEST_F(NcclAdversaryTest, MemoryOfAnAbortedPairIsNotUsedBeforeItsAbortIsOver) {
   EXPECT_EQ(small->counts().staging_in_use, held);
   // As many as there is room for, some of which are on their way when the memory returns.
   std::vector<Arrival> arrivals(3);
-  std::vector<v1::KvChunk> chunks;
+  std::vector<fleet::v1::KvChunk> chunks;
   std::vector<std::vector<std::byte>> sent;
   for (size_t i = 0; i < arrivals.size(); ++i) sent.push_back(RandomBytes(200 << 10));
   nccl_.HoldTransfers(true);
@@ -133,7 +133,7 @@ TEST_F(NcclAdversaryTest, ACallThatDoesNotComeBackIsAFaultAndNewTransfersAreRefu
   LongUntil([&] { return !sender_->fault().empty(); });
   EXPECT_THAT(sender_->fault(), HasSubstr("should be restarted"));
   EXPECT_TRUE(sender_->counts().fault);
-  v1::KvChunk chunk;
+  fleet::v1::KvChunk chunk;
   const absl::Status refused = TryShip(*sender_, RandomBytes(100), 3, chunk);
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("should be restarted"));
@@ -150,7 +150,7 @@ TEST_F(NcclAdversaryTest, APayloadLeavesWhenItIsPackedAndNotWhenTheStepEnds) {
   const auto first = RandomBytes(1000), second = RandomBytes(1000);
   Arrival one, two;
   Receive(*receiver_, Ship(*sender_, first), one);
-  const v1::KvChunk next = Ship(*sender_, second);
+  const fleet::v1::KvChunk next = Ship(*sender_, second);
   EXPECT_TRUE(Wait(one).ok());
   EXPECT_EQ(one.bytes, first);
   payloads_[1]->HoldPacksAfter(3);
@@ -415,7 +415,7 @@ TEST_F(NcclAdversaryTest, IdsThatAreLostAllTheSameAreBounded) {
   std::string why;
   for (int i = 0; i < 10; ++i) {
     Arrival arrival;
-    v1::KvChunk chunk;
+    fleet::v1::KvChunk chunk;
     Pass(2 * options_.pairs.longest_quarantine);
     ASSERT_TRUE(TryShip(*link, RandomBytes(10), 2, chunk).ok());
     Receive(*receiver_, chunk, arrival);
@@ -433,7 +433,7 @@ TEST_F(NcclAdversaryTest, IdsThatAreLostAllTheSameAreBounded) {
 TEST_F(NcclAdversaryTest, AWorkerThatPosesAsAnotherOneEndsNobodysPair) {
   ASSERT_TRUE(Moves(*sender_, *receiver_, 2));
   auto evil = Make(66);
-  v1::KvChunk forged = Ship(*evil, RandomBytes(50));
+  fleet::v1::KvChunk forged = Ship(*evil, RandomBytes(50));
   forged.mutable_apart()->set_sender(1);
   forged.mutable_apart()->set_epoch(1000);
   forged.set_crc32c(Crc32c(fmt::format("{} {} {} {} {} {} ", forged.incarnation(), forged.ticket_id(), 1,

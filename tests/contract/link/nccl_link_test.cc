@@ -20,7 +20,7 @@ using NcclLinkTest = NcclRig;
 
 TEST_F(NcclLinkTest, MessagesMayComeInAnyOrder) {
   std::vector<std::vector<std::byte>> sent;
-  std::vector<v1::KvChunk> chunks;
+  std::vector<fleet::v1::KvChunk> chunks;
   for (int i = 0; i < 20; ++i) {
     sent.push_back(RandomBytes(100 + random_() % 5000));
     chunks.push_back(Ship(*sender_, sent.back()));
@@ -57,7 +57,7 @@ TEST_F(NcclLinkTest, AMessageThatNeverComesHurtsNobody) {
   std::vector<Arrival> arrivals(30);
   for (Arrival& arrival : arrivals) {
     sent.push_back(RandomBytes(100 + random_() % 5000));
-    const v1::KvChunk chunk = Ship(*sender_, sent.back());
+    const fleet::v1::KvChunk chunk = Ship(*sender_, sent.back());
     if (sent.size() % 3 != 0) continue;
     Receive(*receiver_, chunk, arrival);
     EXPECT_TRUE(Wait(arrival).ok()) << "seed " << kSeed;
@@ -72,7 +72,7 @@ TEST_F(NcclLinkTest, AMessageThatNeverComesHurtsNobody) {
 
 TEST_F(NcclLinkTest, AMessageMayComeAfterItsPayload) {
   const auto first = RandomBytes(3000), second = RandomBytes(200);
-  const v1::KvChunk late = Ship(*sender_, first);
+  const fleet::v1::KvChunk late = Ship(*sender_, first);
   Arrival later, arrival;
   Receive(*receiver_, Ship(*sender_, second), arrival);
   EXPECT_TRUE(Wait(arrival).ok());  // so the first one's payload is here, and waits
@@ -88,7 +88,7 @@ TEST_F(NcclLinkTest, AMessageMayComeAfterItsPayload) {
 TEST_F(NcclLinkTest, ANumberThatIsNeverToldOfEndsThePairAndTheNextMeetingWorks) {
   const auto bytes = RandomBytes(300);
   Ship(*sender_, bytes);
-  v1::KvChunk chunk = Ship(*sender_, bytes);
+  fleet::v1::KvChunk chunk = Ship(*sender_, bytes);
   chunk.mutable_apart()->clear_before();
   chunk.set_crc32c(
       Crc32c(fmt::format("{} {} {} {} {} {} ", chunk.incarnation(), chunk.ticket_id(), chunk.apart().sender(),
@@ -118,10 +118,10 @@ TEST_F(NcclLinkTest, WhatWasReservedIsThereWhenItIsShipped) {
   const Ticket planned = TicketOf(2, 7);
   EXPECT_EQ(small->Reserve(planned, each, 3 * each), 3 * each);
   int others = 0;
-  v1::KvChunk refused;
+  fleet::v1::KvChunk refused;
   while (TryShip(*small, bytes, 3, refused).ok()) ++others;
   EXPECT_EQ(others, 6) << "of 104 KiB, beside three that are reserved";
-  std::vector<v1::KvChunk> chunks;
+  std::vector<fleet::v1::KvChunk> chunks;
   for (int i = 0; i < 2; ++i) chunks.push_back(Ship(*small, bytes, 2, planned.id.value()));
   const int64_t before = small->counts().staging_in_use;
   small->Unreserve(planned);
@@ -146,7 +146,7 @@ TEST_F(NcclLinkTest, AReceiverGetsItsShareOfTheSendersMemoryAndTheLoopIsWokenFor
   const int64_t lone = small->Reserve(TicketOf(2, 1), each, 16 * each);
   EXPECT_EQ(lone, options_.staging_bytes / 2);
   small->Unreserve(TicketOf(2, 1));
-  std::vector<v1::KvChunk> chunks;
+  std::vector<fleet::v1::KvChunk> chunks;
   uint64_t ticket = 0;
   while (small->Reserve(TicketOf(2, ++ticket), each, each) > 0) {
     chunks.push_back(Ship(*small, bytes, 2, ticket));
@@ -220,7 +220,7 @@ TEST_F(NcclLinkTest, AVanishedPeerFailsWhatWaitsForItAndNobodyElse) {
 
 TEST_F(NcclLinkTest, WhatCameBeforeANewMeetingIsRefused) {
   const auto bytes = RandomBytes(100);
-  const v1::KvChunk old = Ship(*sender_, bytes);
+  const fleet::v1::KvChunk old = Ship(*sender_, bytes);
   // Nobody comes to the meeting.
   LongUntil([&] { return sender_->counts().failed > 0; });
   Pass(absl::Minutes(1));
@@ -234,7 +234,7 @@ TEST_F(NcclLinkTest, WhatCameBeforeANewMeetingIsRefused) {
 
 TEST_F(NcclLinkTest, TheSameTransferTwiceIsRefused) {
   const auto bytes = RandomBytes(100);
-  const v1::KvChunk chunk = Ship(*sender_, bytes);
+  const fleet::v1::KvChunk chunk = Ship(*sender_, bytes);
   Arrival first, second;
   Receive(*receiver_, chunk, first);
   EXPECT_TRUE(Wait(first).ok());
@@ -243,7 +243,7 @@ TEST_F(NcclLinkTest, TheSameTransferTwiceIsRefused) {
 }
 
 TEST_F(NcclLinkTest, AnInlineChunkNamesTheFlag) {
-  v1::KvChunk chunk;
+  fleet::v1::KvChunk chunk;
   chunk.set_data("inline");
   Arrival arrival;
   Receive(*receiver_, chunk, arrival);
@@ -268,9 +268,9 @@ TEST_F(NcclLinkTest, StagingMemoryIsBoundedAndComesBack) {
   options_.staging_bytes = int64_t{1} << 20;
   auto small = Make(5);
   const auto bytes = RandomBytes(200 << 10);
-  std::vector<v1::KvChunk> chunks;
+  std::vector<fleet::v1::KvChunk> chunks;
   for (int i = 0; i < 5; ++i) chunks.push_back(Ship(*small, bytes));
-  v1::KvChunk one_more;
+  fleet::v1::KvChunk one_more;
   one_more.set_incarnation(2);
   const std::span<const std::byte> piece = bytes;
   EXPECT_EQ(small->Ship({&piece, 1}, one_more).code(), absl::StatusCode::kUnavailable);

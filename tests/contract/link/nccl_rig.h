@@ -56,22 +56,22 @@ class NcclRig : public testing::Test {
   static Ticket TicketOf(uint64_t receiver, uint64_t id) {
     return {Incarnation(receiver), TicketId(id), 0, {}};
   }
-  absl::Status TryShip(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to, v1::KvChunk& chunk,
-                       uint64_t ticket = 0) {
+  absl::Status TryShip(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to,
+                       fleet::v1::KvChunk& chunk, uint64_t ticket = 0) {
     chunk.set_incarnation(to);
     chunk.set_ticket_id(ticket);
     const std::span<const std::byte> piece = bytes;
     return link.Ship({&piece, 1}, chunk);
   }
-  v1::KvChunk Ship(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to = 2,
-                   uint64_t ticket = 0) {
-    v1::KvChunk chunk;
+  fleet::v1::KvChunk Ship(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to = 2,
+                          uint64_t ticket = 0) {
+    fleet::v1::KvChunk chunk;
     const absl::Status shipped = TryShip(link, bytes, to, chunk, ticket);
     EXPECT_TRUE(shipped.ok()) << shipped;
     return chunk;
   }
   // `from`: empty: the sender's own address.
-  void Receive(NcclLink& link, const v1::KvChunk& chunk, Arrival& arrival, std::string from = "") {
+  void Receive(NcclLink& link, const fleet::v1::KvChunk& chunk, Arrival& arrival, std::string from = "") {
     arrival.bytes.assign(chunk.apart().bytes(), std::byte{0});
     if (from.empty()) from = Address(chunk.apart().sender());
     const std::span<std::byte> piece = arrival.bytes;
@@ -84,7 +84,7 @@ class NcclRig : public testing::Test {
   testing::AssertionResult Moves(NcclLink& sender, NcclLink& receiver, uint64_t to, size_t size = 300) {
     const auto bytes = RandomBytes(size);
     Arrival arrival;
-    v1::KvChunk chunk;
+    fleet::v1::KvChunk chunk;
     if (const absl::Status shipped = TryShip(sender, bytes, to, chunk); !shipped.ok()) {
       return testing::AssertionFailure() << "not shipped: " << shipped;
     }

@@ -57,18 +57,18 @@ class UcxLinkTest : public testing::Test {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
     return bytes;
   }
-  absl::StatusOr<v1::KvChunk> TryShip(const std::vector<std::byte>& bytes, uint64_t ticket = 7) {
-    v1::KvChunk chunk;
+  absl::StatusOr<fleet::v1::KvChunk> TryShip(const std::vector<std::byte>& bytes, uint64_t ticket = 7) {
+    fleet::v1::KvChunk chunk;
     chunk.set_incarnation(2);
     chunk.set_ticket_id(ticket);
     const std::span<const std::byte> piece = bytes;
     if (absl::Status shipped = sender_->link->Ship({&piece, 1}, chunk); !shipped.ok()) return shipped;
     return chunk;
   }
-  v1::KvChunk Ship(const std::vector<std::byte>& bytes, uint64_t ticket = 7) {
+  fleet::v1::KvChunk Ship(const std::vector<std::byte>& bytes, uint64_t ticket = 7) {
     return TryShip(bytes, ticket).value();
   }
-  void Receive(const v1::KvChunk& chunk, Arrival& arrival, const std::string& from = "127.0.0.1:1") {
+  void Receive(const fleet::v1::KvChunk& chunk, Arrival& arrival, const std::string& from = "127.0.0.1:1") {
     arrival.bytes.assign(chunk.read().bytes(), std::byte{0});
     const std::span<std::byte> piece = arrival.bytes;
     receiver_->link->Receive(chunk, from, {&piece, 1},
@@ -118,7 +118,7 @@ class UcxLinkTest : public testing::Test {
 
 TEST_F(UcxLinkTest, HoldsAPayloadUntilItWasRead) {
   const auto sent = RandomBytes(3000);
-  const v1::KvChunk chunk = Ship(sent);
+  const fleet::v1::KvChunk chunk = Ship(sent);
   EXPECT_EQ(sender_->link->counts().held, 1u);
   EXPECT_GT(sender_->link->counts().staging_in_use, 0);
   Arrival arrival;
@@ -133,7 +133,7 @@ TEST_F(UcxLinkTest, HoldsAPayloadUntilItWasRead) {
 
 TEST_F(UcxLinkTest, ManyPayloadsInAnyOrderOverOneConnection) {
   std::vector<std::vector<std::byte>> sent;
-  std::vector<v1::KvChunk> chunks;
+  std::vector<fleet::v1::KvChunk> chunks;
   for (int i = 0; i < 40; ++i) {
     sent.push_back(RandomBytes(1 + random_() % 12000));
     chunks.push_back(Ship(sent.back()));
@@ -193,14 +193,14 @@ TEST_F(UcxLinkTest, ADamagedPayloadIsDataLossAndNothingIsWritten) {
 TEST_F(UcxLinkTest, WhatWasPackedThereLaterIsNotTakenForThePayload) {
   for (const auto region : {Fabric::Region::kPayloads, Fabric::Region::kSlots}) {
     const auto first = RandomBytes(8000);
-    const v1::KvChunk chunk = Ship(first, 7);
+    const fleet::v1::KvChunk chunk = Ship(first, 7);
     Arrival arrival;
     receiver_->faults.Hold(region);  // not begun, or read and not confirmed
     Receive(chunk, arrival);
     Until([&] { return receiver_->faults.held() == 1; });
     sender_->link->Forget(Incarnation(2), TicketId(7));
     const auto second = RandomBytes(8000);
-    const v1::KvChunk other = Ship(second, 8);
+    const fleet::v1::KvChunk other = Ship(second, 8);
     ASSERT_EQ(other.read().address(), chunk.read().address()) << "it must lie where the first one lay";
     receiver_->faults.LetGo();
     EXPECT_EQ(Wait(arrival).code(), absl::StatusCode::kUnavailable);
@@ -217,7 +217,7 @@ TEST_F(UcxLinkTest, WhatWasPackedThereLaterIsNotTakenForThePayload) {
 
 TEST_F(UcxLinkTest, OnlyTheTicketsOwnPayloadsAreForgotten) {
   const auto sent = RandomBytes(100);
-  const v1::KvChunk kept = Ship(sent, 1);
+  const fleet::v1::KvChunk kept = Ship(sent, 1);
   (void)Ship(RandomBytes(100), 2);
   sender_->link->Forget(Incarnation(3), TicketId(1));
   sender_->link->Forget(Incarnation(2), TicketId(2));
@@ -333,7 +333,7 @@ TEST_F(UcxLinkTest, UnusedConnectionsAreClosed) {
 // Its process is gone, and so are its endpoints and its memory; a new one is reached at once.
 TEST_F(UcxLinkTest, ADeadSenderFailsAndItsSuccessorIsAnotherPeer) {
   ExpectMoves();
-  const v1::KvChunk chunk = Ship(RandomBytes(100));
+  const fleet::v1::KvChunk chunk = Ship(RandomBytes(100));
   sender_.reset();
   Arrival arrival;
   Receive(chunk, arrival);
@@ -368,8 +368,8 @@ TEST_F(UcxLinkTest, AWorkerThatNamesAnothersMemoryReachesAConnectionOfItsOwn) {
 }
 
 TEST_F(UcxLinkTest, MessagesThatSayNothingUsefulAreDataLoss) {
-  const v1::KvChunk good = Ship(RandomBytes(100));
-  const auto refused = [&](v1::KvChunk chunk, size_t bytes) {
+  const fleet::v1::KvChunk good = Ship(RandomBytes(100));
+  const auto refused = [&](fleet::v1::KvChunk chunk, size_t bytes) {
     std::vector<std::byte> target(bytes);
     const std::span<std::byte> piece = target;
     std::optional<absl::Status> told;
@@ -377,7 +377,7 @@ TEST_F(UcxLinkTest, MessagesThatSayNothingUsefulAreDataLoss) {
                              [&](absl::Status status) { told = std::move(status); });
     return told.has_value() && absl::IsDataLoss(*told);
   };
-  v1::KvChunk chunk = good;
+  fleet::v1::KvChunk chunk = good;
   chunk.clear_read();
   EXPECT_TRUE(refused(chunk, 100)) << "no payload to read";
   chunk = good;
@@ -398,7 +398,7 @@ TEST_F(UcxLinkTest, CloseTellsThoseWhoWait) {
   receiver_->link->Close();
   ASSERT_TRUE(arrival.status.has_value());
   EXPECT_EQ(arrival.status->code(), absl::StatusCode::kCancelled);
-  v1::KvChunk chunk;
+  fleet::v1::KvChunk chunk;
   EXPECT_FALSE(receiver_->link->Ship({}, chunk).ok());
 }
 
@@ -424,7 +424,7 @@ TEST_F(UcxLinkTest, IsClosedWhileItsConnectionComesUp) {
 
 TEST_F(UcxLinkTest, FlushWaitsForReaders) {
   Arrival arrival;
-  const v1::KvChunk chunk = Ship(RandomBytes(100));
+  const fleet::v1::KvChunk chunk = Ship(RandomBytes(100));
   sender_->link->Flush(absl::Milliseconds(1));
   EXPECT_EQ(sender_->link->counts().held, 1u);
   Receive(chunk, arrival);

@@ -83,12 +83,12 @@ TEST_P(HandoffTest, DecodeGoesOnWhereThePromptEnded) {
     Sequence before(*pair.decode, 24), other(*pair.decode, 24);
     // What leaves is overwritten by nobody, and what arrives disturbs no step under way.
     (void)before.Step(20, true);
-    std::deque<v1::KvChunk> chunks;
+    std::deque<fleet::v1::KvChunk> chunks;
     size_t arrived = 0;
     (void)prompt.Step(kPromptTokens, true, [&](int layer) {
       const auto pieces = prompt.Pieces(layer);
       const std::vector<std::span<const std::byte>> read_only(pieces.begin(), pieces.end());
-      v1::KvChunk& chunk = chunks.emplace_back();
+      fleet::v1::KvChunk& chunk = chunks.emplace_back();
       chunk.set_incarnation(2);
       ASSERT_TRUE(pair.sender->Ship(read_only, chunk).ok());
     });

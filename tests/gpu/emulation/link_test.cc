@@ -204,7 +204,7 @@ TEST_P(GpuContextTest, ALinkUsesTheGpusOfItsMemoryAndNoOther) {
     LinkPieces from(link.sends_from, sizes), to(link.receives_into, sizes);
     from.Write(bytes);
     std::optional<absl::Status> received;
-    v1::KvChunk chunk;
+    fleet::v1::KvChunk chunk;
     chunk.set_incarnation(2);
     ASSERT_TRUE(link.sender->Ship(from.from(), chunk).ok());
     absl::Notification ready;  // the chunk may be filled until then
@@ -239,7 +239,7 @@ TEST(GpuLinkTest, AWrongBitOnTheWayIsSeenAndNothingIsWritten) {
     std::optional<absl::Status> received;
     const auto move = [&] {
       received.reset();
-      v1::KvChunk chunk;
+      fleet::v1::KvChunk chunk;
       chunk.set_incarnation(2);
       ASSERT_TRUE(link.sender->Ship(from.from(), chunk).ok());
       link.receiver->Receive(chunk, link.from, to.to(), [&](absl::Status status) { received = status; });

@@ -66,7 +66,7 @@ class HostShipper final : public Shipper {
   }
 
  private:
-  std::deque<v1::KvChunk> chunks_;  // they stay where they are
+  std::deque<fleet::v1::KvChunk> chunks_;  // they stay where they are
   std::unique_ptr<transfer::StagedHostLinkSender> link_;
 };
 
@@ -211,7 +211,7 @@ TEST(RanksLinkTest, APayloadOfTheHostLinkArrivesBesideAStep) {
     std::vector<std::span<std::byte>> pieces;
     for (const BlockId block : blocks)
       engine->store().AppendPieces(block, 0, engine->config().layers, pieces);
-    v1::KvChunk chunk;
+    fleet::v1::KvChunk chunk;
     std::mt19937 random(seed);
     for (const auto piece : pieces) {
       for (size_t i = 0; i < piece.size(); ++i) chunk.mutable_data()->push_back(static_cast<char>(random()));

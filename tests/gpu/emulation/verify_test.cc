@@ -107,7 +107,7 @@ TEST(VerifySchedulerTest, DraftsChangeNoAnswer) {
   constexpr uint64_t kSeed = 20261125;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   decode_service::RandomRequests random(kSeed, {.most_tokens = 15});
-  std::vector<v1::DecodeRequest> requests;
+  std::vector<fleet::v1::DecodeRequest> requests;
   for (int i = 0; i < 8; ++i) requests.push_back(random.Next());
   const auto run = [&](decode_service::Speculation speculation, uint64_t disturb) {
     emulation::StartMachine({.seed = 9});

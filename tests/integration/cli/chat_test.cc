@@ -37,7 +37,7 @@ TEST(ChatTest, MessagesAreTurnsOfOneConversation) {
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_THAT(Turns(requests[1]),
               ElementsAre("system: Be brief.", "user: one", "assistant: you said: one", "user: two"));
-  EXPECT_TRUE(requests[1].conversation().enable_thinking());
+  EXPECT_TRUE(requests[1].thinking().enabled());
 }
 
 TEST(ChatTest, ModerationIsAskedForWithEachTurnOnlyIfSaid) {

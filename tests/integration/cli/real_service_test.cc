@@ -13,7 +13,7 @@
 #include <set>
 
 #include "absl/time/clock.h"
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "cli/client/inference_client.h"
 #include "cli/serve/child.h"
 #include "common/base/random.h"
@@ -124,11 +124,11 @@ TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
   BatonOnTerminal serve(Serve());
   ASSERT_TRUE(serve.WaitFor("Ctrl-C ends the service")) << serve.seen();
   for (const char* worker : {"decode-0", "prefill-0"}) {
-    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(Worker(worker)));
+    const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(Worker(worker)));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(30)));
-    const auto stream = stub->Watch(&context, v1::WatchRequest());
-    v1::WatchEvent event;
+    const auto stream = stub->Watch(&context, fleet::v1::WatchRequest());
+    fleet::v1::WatchEvent event;
     EXPECT_FALSE(stream->Read(&event)) << worker;
     const grpc::Status status = stream->Finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << status.error_message();

@@ -76,8 +76,8 @@ Seen PrefillAmong(int64_t streams, int64_t prompt, const forecast::StepCost& cos
     EXPECT_LT(seen.steps.size(), 1000u);
   }
   while (!late.finished.has_value()) relay.Turn();
-  seen.prefill = late.finished->timing().prefill();
-  seen.queue = late.finished->timing().prefill_queue();
+  seen.prefill = late.finished->timing().prefill_seconds();
+  seen.queue = late.finished->timing().prefill_queue_seconds();
   return seen;
 }
 

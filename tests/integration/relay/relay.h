@@ -82,7 +82,8 @@ class WatchedReceiver final : public transfer::LinkReceiver {
   int64_t beside_steps() const { return beside_steps_; }
 
   std::string_view name() const override { return link_.name(); }
-  void Receive(const v1::KvChunk& chunk, std::string_view from, transfer::Pieces pieces, Done done) override {
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view from, transfer::Pieces pieces,
+               Done done) override {
     beside_steps_ += held_.empty() ? 0 : 1;
     for (const auto piece : pieces) {
       const auto b = static_cast<size_t>((piece.data() - engine_.store().block(BlockId(0))) /
@@ -141,7 +142,7 @@ class Relay {
     sequence->sampling = params;
     sequence->history.AddPrompt(prompt);
     for (const std::string& target : targets) {
-      v1::PrefillTarget proto;
+      fleet::v1::PrefillTarget proto;
       proto.set_worker(target);
       proto.set_address(target);
       sequence->targets.push_back(proto);
@@ -157,7 +158,7 @@ class Relay {
         std::make_unique<decode_service::Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
     sequence->chain = kv::PromptChain(decode_->RootFor(kv::TenantSalt(salt)), std::move(reusable));
     sequence->lease.kv = std::make_unique<engine::SequenceKv>(decode_->pool(), sequence->chain);
-    sequence->send = [&answer](const v1::DecodeEvent& event) {
+    sequence->send = [&answer](const fleet::v1::DecodeEvent& event) {
       if (event.has_accepted()) answer.accepted = true;
       if (event.has_finished()) answer.finished = event.finished();
       for (int32_t id : event.delta().token_ids()) answer.tokens.emplace_back(id);

@@ -149,10 +149,10 @@ TEST_F(RelayTest, AWarmRequestHasThePromptCachedAndDrawsNothing) {
     EXPECT_TRUE(warm.status->ok());
     EXPECT_TRUE(warm.tokens.empty());
     EXPECT_EQ(warm.finished->reason(), v1::FINISH_REASON_LENGTH);
-    EXPECT_FALSE(warm.finished->timing().has_tpot());
+    EXPECT_FALSE(warm.finished->timing().has_tpot_seconds());
     EXPECT_EQ(warm.finished->usage().completion_tokens(), 0u);
-    EXPECT_EQ(warm.finished->usage().written_1h_tokens(), 64u);
-    EXPECT_EQ(warm.finished->usage().written_5m_tokens(), 96u);
+    EXPECT_EQ(warm.finished->usage().written_hour_tokens(), 64u);
+    EXPECT_EQ(warm.finished->usage().written_five_minutes_tokens(), 96u);
     EXPECT_EQ(warm.finished->usage().retained_tokens(), 160u);
     EXPECT_EQ(relay.decode().pool().counts().leased, 10);
     EXPECT_EQ(relay.prefill_a().pool().counts().leased, handed_off ? 10 : 0);
@@ -163,13 +163,13 @@ TEST_F(RelayTest, AWarmRequestHasThePromptCachedAndDrawsNothing) {
     relay.RunUntilIdle();
     ASSERT_TRUE(again.finished.has_value());
     EXPECT_EQ(again.finished->usage().decode_cached_tokens(), 144u);
-    EXPECT_EQ(again.finished->usage().written_1h_tokens(), 16u);
+    EXPECT_EQ(again.finished->usage().written_hour_tokens(), 16u);
     EXPECT_EQ(again.finished->usage().retained_tokens(), 160u);
     relay.Ask(prompt, {.temperature = 0}, 4, answer, targets);
     relay.RunUntilIdle();
     ExpectSame(answer, Alone(prompt, {.temperature = 0}, 4));
     EXPECT_EQ(answer.finished->usage().decode_cached_tokens(), 144u);
-    EXPECT_EQ(answer.finished->usage().written_5m_tokens(), 0u) << "it has no marks";
+    EXPECT_EQ(answer.finished->usage().written_five_minutes_tokens(), 0u) << "it has no marks";
     EXPECT_EQ(answer.finished->usage().retained_tokens(), 0u);
     relay.ExpectNothingHeld();
   }
@@ -325,7 +325,7 @@ TEST_F(RelayTest, APrefillWorkerThatDiesAnywhereIsReplacedFromTheCommittedBlocks
     SCOPED_TRACE(at);
     Relay relay({.chunk = 32});
     died = false;
-    relay.client().SetFault("a", [&](int index, v1::PrefillEvent&, bool&) {
+    relay.client().SetFault("a", [&](int index, fleet::v1::PrefillEvent&, bool&) {
       if (index < at) return absl::OkStatus();
       died = true;
       return absl::UnavailableError("killed");
@@ -368,26 +368,26 @@ TEST_F(RelayTest, WithoutAnyPrefillWorkerTheDecodeWorkerDoesItAlone) {
 TEST_F(RelayTest, DamagedChunksAreErrorsNeverTokens) {
   const std::vector<TokenId> prompt = Prompt(100);
   const engine::SoloRun alone = Alone(prompt, {.temperature = 0}, 8);
-  const auto flip = [](v1::PrefillEvent& event) {
+  const auto flip = [](fleet::v1::PrefillEvent& event) {
     if (event.has_chunk()) (*event.mutable_chunk()->mutable_data())[77] ^= 2;
     if (event.has_done()) (*event.mutable_done()->mutable_logits())[5] ^= 2;
   };
-  const auto late = [](v1::PrefillEvent& event) {
+  const auto late = [](fleet::v1::PrefillEvent& event) {
     if (event.has_chunk()) event.mutable_chunk()->set_ticket_id(event.chunk().ticket_id() + 1);
   };
-  const auto stale = [](v1::PrefillEvent& event) {
+  const auto stale = [](fleet::v1::PrefillEvent& event) {
     if (event.has_chunk()) event.mutable_chunk()->set_generations(0, event.chunk().generations(0) - 1);
   };
-  const auto cut = [](v1::PrefillEvent& event) {
+  const auto cut = [](fleet::v1::PrefillEvent& event) {
     if (event.has_chunk()) event.mutable_chunk()->mutable_data()->resize(10);
     if (event.has_done()) event.mutable_done()->mutable_logits()->resize(8);
   };
-  for (const std::function<void(v1::PrefillEvent&)>& damage :
-       std::vector<std::function<void(v1::PrefillEvent&)>>{flip, late, stale, cut}) {
+  for (const std::function<void(fleet::v1::PrefillEvent&)>& damage :
+       std::vector<std::function<void(fleet::v1::PrefillEvent&)>>{flip, late, stale, cut}) {
     for (int at = 0; at < 24; ++at) {
       SCOPED_TRACE(at);
       Relay relay({.chunk = 48});
-      relay.client().SetFault("a", [&](int index, v1::PrefillEvent& event, bool&) {
+      relay.client().SetFault("a", [&](int index, fleet::v1::PrefillEvent& event, bool&) {
         if (index == at) damage(event);
         return absl::OkStatus();
       });
@@ -405,7 +405,7 @@ TEST_F(RelayTest, ADuplicatedChunkIsRefusedAndTheTokensAreRight) {
   const std::vector<TokenId> prompt = Prompt(100);
   Relay relay({.chunk = 48});
   bool repeated = false;
-  relay.client().SetFault("a", [&](int index, v1::PrefillEvent& event, bool& again) {
+  relay.client().SetFault("a", [&](int index, fleet::v1::PrefillEvent& event, bool& again) {
     again = event.has_chunk() && !std::exchange(repeated, true);
     return absl::OkStatus();
   });
@@ -442,11 +442,11 @@ TEST_F(RelayTest, TheSixPhasesOfTtftAddUp) {
   relay.RunUntilIdle();
   for (const Answer* answer : {&remote, &local}) {
     const v1::Timing& timing = answer->finished->timing();
-    EXPECT_NEAR(timing.decode_queue() + timing.prefill_queue() + timing.prefill() + timing.transfer() +
-                    timing.first_token(),
-                timing.ttft(), 1e-9);
-    EXPECT_GT(timing.prefill(), 0);
-    EXPECT_TRUE(timing.has_tpot());
+    EXPECT_NEAR(timing.decode_queue_seconds() + timing.prefill_queue_seconds() + timing.prefill_seconds() +
+                    timing.transfer_seconds() + timing.first_token_seconds(),
+                timing.ttft_seconds(), 1e-9);
+    EXPECT_GT(timing.prefill_seconds(), 0);
+    EXPECT_TRUE(timing.has_tpot_seconds());
   }
 }
 

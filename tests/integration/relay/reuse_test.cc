@@ -132,7 +132,7 @@ TEST_P(ReuseRelayTest, AnotherWorkerGoesOnWhereOneBreaksOff) {
   const Answer cold = Cold(prompt);
   for (int at : GetParam() == "reference" ? std::vector{9} : std::vector{1, 4, 8, 15, 30, 60}) {
     Relay relay(With());
-    relay.client().SetFault("a", [at](int index, v1::PrefillEvent&, bool&) {
+    relay.client().SetFault("a", [at](int index, fleet::v1::PrefillEvent&, bool&) {
       return index == at ? absl::UnavailableError("the worker is gone") : absl::OkStatus();
     });
     ExpectSame(Get(relay, prompt), cold);

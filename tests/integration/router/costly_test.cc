@@ -147,14 +147,15 @@ TEST_F(RouterCostlyTest, TokenizeHasABoundOfItsOwn) {
   v1::TokenizeRequest request;
   v1::TokenizeResponse response;
   // Twice the context: no prompt, but worth an answer.
-  request.set_text(Repeated("7 ", 4800));
+  std::string& counted = *request.mutable_generate()->mutable_text();
+  counted = Repeated("7 ", 4800);
   EXPECT_TRUE(Tokenize(request, &response).ok());
   EXPECT_GT(response.token_ids_size(), 2304);
-  EXPECT_TRUE(absl::IsInvalidArgument(Generate(TextRequest(request.text())).status));
-  request.set_text(Repeated("words ", 15 << 20));
+  EXPECT_TRUE(absl::IsInvalidArgument(Generate(TextRequest(counted)).status));
+  counted = Repeated("words ", 15 << 20);
   ExpectRefused(Tokenize(request, &response), "4 times the model's context of 2304 tokens");
   // By its bytes it might fit; what it really has is found out no further than the bound.
-  request.set_text(Repeated("zq", 30'000));
+  counted = Repeated("zq", 30'000);
   ExpectRefused(Tokenize(request, &response), "text: ");
   v1::DetokenizeRequest ids;
   for (int i = 0; i < 4 * 2304 + 1; ++i) ids.add_token_ids(40);
@@ -204,7 +205,7 @@ TEST_F(RouterCostlyTest, ErrorsCutWhatTheyRepeat) {
   v1::ChatRequest chat = WithTool("{}");
   chat.mutable_conversation()->mutable_messages(0)->set_role(std::string(10'000, 'r'));
   const std::string words(Chat(chat).status.message());
-  EXPECT_THAT(words, HasSubstr("unknown role: rrr"));
+  EXPECT_THAT(words, HasSubstr("conversation.messages[0].role: \"rrr"));
   EXPECT_THAT(words, ::testing::Not(HasSubstr(std::string(101, 'r'))));
 }
 

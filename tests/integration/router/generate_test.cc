@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 TEST_F(RouterTest, CompletesText) {
   FakeWorker* decode = AddWorker({.id = "d"});
-  AddWorker({.id = "p", .role = v1::ROLE_PREFILL});
+  AddWorker({.id = "p", .role = baton::fleet::v1::ROLE_PREFILL});
   StartRouter({.policy = "least_loaded"});  // which names a prefill worker for the shortest prompt too
   const Answer answer = Generate(TextRequest("Hello there"));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
@@ -30,13 +30,14 @@ TEST_F(RouterTest, CompletesText) {
   EXPECT_EQ(answer.finished[0].reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(answer.finished[0].relay().decode_worker(), "d");
   const v1::Timing& timing = answer.finished[0].timing();
-  EXPECT_GT(timing.ttft(), 0);
-  EXPECT_EQ(timing.ttft(), timing.admit() + timing.decode_queue() + timing.prefill_queue() +
-                               timing.prefill() + timing.transfer() + timing.first_token());
-  EXPECT_GE(timing.e2e(), timing.ttft());
+  EXPECT_GT(timing.ttft_seconds(), 0);
+  EXPECT_EQ(timing.ttft_seconds(), timing.admit_seconds() + timing.decode_queue_seconds() +
+                                       timing.prefill_queue_seconds() + timing.prefill_seconds() +
+                                       timing.transfer_seconds() + timing.first_token_seconds());
+  EXPECT_GE(timing.e2e_seconds(), timing.ttft_seconds());
 
   ASSERT_EQ(decode->requests().size(), 1u);
-  const v1::DecodeRequest request = decode->requests()[0];
+  const baton::fleet::v1::DecodeRequest request = decode->requests()[0];
   EXPECT_EQ(request.token_ids_size(), static_cast<int>(answer.started[0].prompt_tokens()));
   EXPECT_EQ(request.token_ids(0), 1) << "the tokenizer's BOS";
   ASSERT_EQ(request.prefill_size(), 1);
@@ -83,7 +84,7 @@ TEST_F(RouterTest, ChatsThroughTheTemplate) {
   // The caller who tokenizes first gets the same prompt.
   grpc::ClientContext context;
   v1::TokenizeRequest tokenize;
-  *tokenize.mutable_conversation() = chat.conversation();
+  *tokenize.mutable_chat() = chat;
   v1::TokenizeResponse tokens;
   ASSERT_TRUE(stub_->Tokenize(&context, tokenize, &tokens).ok());
   EXPECT_EQ(tokens.text(), "<|begin|><|user|>Hello<|end|><|assistant|>");
@@ -94,7 +95,7 @@ TEST_F(RouterTest, TokenizesAndDetokenizes) {
   AddWorker();
   StartRouter();
   v1::TokenizeRequest tokenize;
-  tokenize.set_text("Grüße an Oslo");
+  tokenize.mutable_generate()->set_text("Grüße an Oslo");
   v1::TokenizeResponse tokens;
   grpc::ClientContext first;
   ASSERT_TRUE(stub_->Tokenize(&first, tokenize, &tokens).ok());
@@ -114,7 +115,7 @@ TEST_F(RouterTest, TokenizesAndDetokenizes) {
 TEST_F(RouterTest, ListsItsModelAndWorkers) {
   AddWorker();
   AddWorker();
-  AddWorker({.id = "p", .role = v1::ROLE_PREFILL});
+  AddWorker({.id = "p", .role = baton::fleet::v1::ROLE_PREFILL});
   StartRouter();
   grpc::ClientContext context;
   v1::ListModelsResponse models;
@@ -140,13 +141,13 @@ TEST_F(RouterTest, ManyChoicesOnOneStream) {
   ASSERT_EQ(answer.finished.size(), 8u);
   for (uint32_t choice = 0; choice < 8; ++choice) EXPECT_EQ(answer.text(choice), "ab") << choice;
   EXPECT_EQ(decode->requests().size(), 4u) << "two workers share them";
-  for (const v1::DecodeRequest& one : decode->requests())
+  for (const baton::fleet::v1::DecodeRequest& one : decode->requests())
     EXPECT_EQ(one.sampling().seed(), 100 + one.choice());
 }
 
 TEST_F(RouterTest, OneFailedChoiceEndsTheRequest) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest& request) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest& request) -> Script {
     if (request.choice() == 1)
       return {Step::Accept(), Step::Hold(), Step::End(absl::InternalError("broken"))};
     return {Step::Accept(), Step::Hold(), Step::Hold()};
@@ -168,7 +169,7 @@ TEST_F(RouterTest, OneFailedChoiceEndsTheRequest) {
 // A proxy's connection carries the calls of many clients, and so does one of several channels of a process.
 TEST_F(RouterTest, MetadataThatIsTooLargeEndsItsOwnCallAlone) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Token(6, "b"), Step::Finish()};
   });
   StartRouter();
@@ -203,7 +204,7 @@ TEST_F(RouterTest, MetadataThatIsTooLargeEndsItsOwnCallAlone) {
 
 TEST_F(RouterTest, CancelReachesTheWorker) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Finish()};
   });
   StartRouter();
@@ -239,7 +240,7 @@ std::string PushbackIn(const grpc::ClientContext& context) {
 TEST_F(RouterTest, EveryAcceptedCallEndsWithItsUsageAlsoABadOne) {
   FakeWorker* decode = AddWorker();
   bool fail = false;
-  decode->SetScript([&fail](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([&fail](const baton::fleet::v1::DecodeRequest&) -> Script {
     Step first = Step::Token(5, "a");
     first.event.mutable_opening()->mutable_usage()->set_decode_cached_tokens(1);
     if (fail) return {Step::Accept(), first, Step::Token(6, "b"), Step::End(absl::DataLossError("broken"))};
@@ -265,8 +266,10 @@ TEST_F(RouterTest, EveryAcceptedCallEndsWithItsUsageAlsoABadOne) {
       EXPECT_EQ(answer.finished.at(0).usage().SerializeAsString(), used.SerializeAsString());
     }
 
-    v1::ChatAnswer folded;
-    EXPECT_EQ(stub_->Complete(&whole, chat, &folded).ok(), !fails);
+    v1::ChatUnaryResponse folded;
+    v1::ChatUnaryRequest unary;
+    *unary.mutable_chat() = chat;
+    EXPECT_EQ(stub_->ChatUnary(&whole, unary, &folded).ok(), !fails);
     EXPECT_EQ(UsageIn(whole).usage().completion_tokens(), 2u);
   }
   grpc::ClientContext refused;
@@ -279,7 +282,7 @@ TEST_F(RouterTest, EveryAcceptedCallEndsWithItsUsageAlsoABadOne) {
 // The fixture's router waits a second for what runs.
 TEST_F(RouterTest, ACallThatADrainEndsTellsWhatItUsed) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Hold()};
   });
   StartRouter();
@@ -299,7 +302,9 @@ TEST_F(RouterTest, ACallThatADrainEndsTellsWhatItUsed) {
 // gRPC's own retries obey this trailer.
 TEST_F(RouterTest, ARefusalSaysWhenToTryAgainAlsoToGrpcsRetries) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold()}; });
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Hold()};
+  });
   RouterOptions options;
   options.dispatcher.worker_concurrency = 1;
   options.dispatcher.limits.entries = 1;
@@ -324,7 +329,7 @@ TEST_F(RouterTest, ARefusalSaysWhenToTryAgainAlsoToGrpcsRetries) {
 // Clients write "no deadline" as the largest time that they have.
 TEST_F(RouterTest, DeadlinesFarAwayAreNone) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
   });
   StartRouter();
@@ -340,7 +345,7 @@ TEST_F(RouterTest, DeadlinesFarAwayAreNone) {
     const Answer answer = ReadAll(&streaming, stub_->Generate(&streaming, TextRequest()).get());
     EXPECT_TRUE(answer.status.ok()) << answer.status;
     v1::TokenizeRequest tokenize;
-    tokenize.set_text("Hello");
+    tokenize.mutable_generate()->set_text("Hello");
     v1::TokenizeResponse tokens;
     const grpc::Status counted = stub_->Tokenize(&counting, tokenize, &tokens);
     EXPECT_TRUE(counted.ok()) << counted.error_message();
@@ -349,7 +354,9 @@ TEST_F(RouterTest, DeadlinesFarAwayAreNone) {
 
 TEST_F(RouterTest, SeedsThatTheRouterDrawsFitADouble) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Finish()}; });
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Finish()};
+  });
   StartRouter();
   std::set<uint64_t> seeds;
   for (int i = 0; i < 20; ++i) {
@@ -364,7 +371,7 @@ TEST_F(RouterTest, SeedsThatTheRouterDrawsFitADouble) {
 // Clients of gRPC take 4 MiB in one message, and refuse more when all is computed and charged.
 TEST_F(RouterTest, AnAnswerThatIsTooLargeForOneMessageIsRefusedFirst) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
   });
   StartRouter();
@@ -376,31 +383,31 @@ TEST_F(RouterTest, AnAnswerThatIsTooLargeForOneMessageIsRefusedFirst) {
   chat.mutable_stop()->set_max_tokens(2200);
   chat.mutable_output()->set_logprobs(true);
   chat.mutable_output()->set_top_logprobs(20);
-  const auto complete = [&] {
+  const auto ask = [&](uint32_t max_answer_bytes) {
     grpc::ClientContext context;
-    v1::ChatAnswer answer;
-    return rpc::FromGrpc(stub_->Complete(&context, chat, &answer));
+    v1::ChatUnaryRequest unary;
+    *unary.mutable_chat() = chat;
+    unary.set_max_answer_bytes(max_answer_bytes);
+    v1::ChatUnaryResponse answer;
+    return rpc::FromGrpc(stub_->ChatUnary(&context, unary, &answer));
   };
-  const absl::Status refused = complete();
+  const absl::Status refused = ask(0);
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_EQ(rpc::ReasonOf(refused), "ANSWER_TOO_LARGE");
   EXPECT_THAT(std::string(refused.message()), HasSubstr("stop.max_tokens: 8 choices of 2200 tokens"));
   EXPECT_TRUE(decode->requests().empty());
   EXPECT_TRUE(Chat(chat).status.ok()) << "as a stream";
-  chat.mutable_output()->set_max_answer_bytes(16 << 20);
-  EXPECT_TRUE(complete().ok()) << "the client takes it";
-  chat.mutable_output()->set_max_answer_bytes(20 << 20);
-  EXPECT_THAT(std::string(complete().message()), HasSubstr("output.max_answer_bytes: 20971520"));
+  EXPECT_TRUE(ask(16 << 20).ok()) << "the client takes it";
+  EXPECT_THAT(std::string(ask(20 << 20).message()), HasSubstr("max_answer_bytes: 20971520"));
   // Without max_tokens an answer ends where the message is full.
-  chat.mutable_output()->set_max_answer_bytes(100'000);
   chat.mutable_stop()->clear_max_tokens();
-  EXPECT_TRUE(complete().ok());
+  EXPECT_TRUE(ask(100'000).ok());
   EXPECT_EQ(decode->requests().back().stop().max_tokens(), 100'000u / (8 * (8 + 18 * 21)));
 }
 
 TEST_F(RouterTest, APromptOfSeveralChoicesIsUsedOnce) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
   });
   StartRouter();
@@ -416,7 +423,9 @@ TEST_F(RouterTest, APromptOfSeveralChoicesIsUsedOnce) {
 
 TEST_F(RouterTest, TheDeadlineReachesTheWorker) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold()}; });
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Hold()};
+  });
   StartRouter();
   const Answer answer = Generate(TextRequest(), absl::Milliseconds(300));
   EXPECT_TRUE(absl::IsDeadlineExceeded(answer.status)) << answer.status;
@@ -431,7 +440,7 @@ TEST_F(RouterTest, TheDeadlineReachesTheWorker) {
 TEST_F(RouterTest, ASlowClientSlowsTheWorkerDown) {
   constexpr int kEvents = 4000;
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) {
     Script script = {Step::Accept()};
     for (int i = 0; i < kEvents; ++i) script.push_back(Step::Token(5, std::string(16384, 'x')));
     script.push_back(Step::Finish());
@@ -460,7 +469,7 @@ TEST_F(RouterTest, ASlowClientSlowsTheWorkerDown) {
 
 TEST_F(RouterTest, AClientThatStopsReadingIsGivenUpAndHoldsNobody) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest& request) {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest& request) {
     Script script = {Step::Accept()};
     const int events = request.stop().max_tokens() == 1000 ? 4000 : 2;
     for (int i = 0; i < events; ++i) script.push_back(Step::Token(5, std::string(16384, 'x')));

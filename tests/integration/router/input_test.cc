@@ -71,10 +71,16 @@ TEST_F(RouterInputTest, SamplingOutOfRange) {
       {[](auto& r) { r.mutable_options()->set_n(9); }, "options.n: 9"},
       {[](auto& r) { r.mutable_options()->set_priority(11); }, "options.priority: 11"},
       {[](auto& r) {
-         r.mutable_stop()->set_max_tokens(0);
+         r.mutable_options()->set_prefill_only(true);
          r.mutable_options()->set_n(2);
        },
        "options.n: 2 choices of no tokens"},
+      {[](auto& r) {
+         r.mutable_options()->set_prefill_only(true);
+         r.mutable_stop()->set_max_tokens(1);
+       },
+       "stop.max_tokens: with options.prefill_only nothing is generated"},
+      {[](auto& r) { r.mutable_stop()->set_max_tokens(0); }, "stop.max_tokens: 0; ask for at least 1"},
       {[](auto& r) { r.mutable_stop()->add_stop(""); }, "stop.stop[0]: empty"},
       {[](auto& r) { r.mutable_stop()->add_stop(std::string(300, 'x')); }, "stop.stop[0]: 300 bytes"},
       {[](auto& r) {
@@ -114,6 +120,15 @@ TEST_F(RouterInputTest, AnUnknownModel) {
               HasSubstr("\"gpt-9\" is not served here; use \"baton-tiny\""));
 }
 
+TEST_F(RouterInputTest, APromptMayBeComputedAlone) {
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_options()->set_prefill_only(true);
+  EXPECT_TRUE(Generate(request).status.ok());
+  const baton::fleet::v1::DecodeRequest asked = workers_[0]->requests().back();
+  EXPECT_TRUE(asked.stop().has_max_tokens());
+  EXPECT_EQ(asked.stop().max_tokens(), 0u);
+}
+
 TEST_F(RouterInputTest, TextThatIsNotUtf8) {
   ExpectRefused(TextRequest("caf\xE9 noir"), "text: not UTF-8 at byte 3");
   v1::ChatRequest chat;
@@ -124,7 +139,7 @@ TEST_F(RouterInputTest, TextThatIsNotUtf8) {
   EXPECT_TRUE(absl::IsInvalidArgument(answer.status)) << answer.status;
   EXPECT_EQ(answer.status.message(), "conversation.messages[0].content: not UTF-8 at byte 0");
   v1::TokenizeRequest tokenize;
-  tokenize.set_text("\xFF");
+  tokenize.mutable_generate()->set_text("\xFF");
   v1::TokenizeResponse response;
   grpc::ClientContext context;
   EXPECT_EQ(stub_->Tokenize(&context, tokenize, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);

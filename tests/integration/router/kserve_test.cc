@@ -99,7 +99,7 @@ TEST_F(KserveTest, ErrorsAreStatusesThatNameTheTensor) {
 
 TEST_F(KserveTest, AStreamCarriesSeveralRequestsAtATime) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest& request) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest& request) -> Script {
     // The long one ends after all others.
     if (request.stop().max_tokens() == 7) {
       return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Token(6, "b"), Step::Finish()};
@@ -152,7 +152,7 @@ TEST_F(KserveTest, AStreamCarriesSeveralRequestsAtATime) {
 
 TEST_F(KserveTest, AStreamOfMoreThanItsShareGoesOnReadingWhenOneEnds) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Hold(), Step::Token(5, "a"), Step::Finish()};
   });
   Start();
@@ -178,7 +178,7 @@ TEST_F(KserveTest, AStreamOfMoreThanItsShareGoesOnReadingWhenOneEnds) {
 
 TEST_F(KserveTest, WithTheHeaderAFailureIsTheStreamsStatusAndNothingGoesOn) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Hold(), Step::Finish()};
   });
   Start();
@@ -200,7 +200,7 @@ TEST_F(KserveTest, WithTheHeaderAFailureIsTheStreamsStatusAndNothingGoesOn) {
 
 TEST_F(KserveTest, ACancelledStreamReachesAllItsWorkers) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Hold(), Step::Finish()};
   });
   Start();
@@ -215,7 +215,7 @@ TEST_F(KserveTest, ACancelledStreamReachesAllItsWorkers) {
 
 TEST_F(KserveTest, AClientThatStopsReadingIsGivenUp) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) {
     Script script = {Step::Accept()};
     for (int i = 0; i < 4000; ++i) script.push_back(Step::Token(5, std::string(16384, 'x')));
     script.push_back(Step::Finish());

@@ -85,8 +85,8 @@ TEST_F(RouterModelsTest, AnUnknownNameIsRefusedWithTheListOfNames) {
   EXPECT_TRUE(absl::IsNotFound(answer.status)) << answer.status;
   EXPECT_EQ(answer.status.message(), words);
   v1::TokenizeRequest tokenize;
-  tokenize.set_text("Hello");
-  tokenize.set_model("gpt-9");
+  tokenize.mutable_generate()->set_text("Hello");
+  tokenize.mutable_generate()->set_model("gpt-9");
   v1::TokenizeResponse tokens;
   grpc::ClientContext context;
   const grpc::Status refused = stub_->Tokenize(&context, tokenize, &tokens);
@@ -97,7 +97,7 @@ TEST_F(RouterModelsTest, AnUnknownNameIsRefusedWithTheListOfNames) {
 
 TEST_F(RouterModelsTest, BothAreListedWithTheFleetsWorkersTheDefaultFirst) {
   AddWorker();
-  AddWorker({.id = "p", .role = v1::ROLE_PREFILL});
+  AddWorker({.id = "p", .role = baton::fleet::v1::ROLE_PREFILL});
   StartWithTwoNames();
   grpc::ClientContext context;
   v1::ListModelsResponse models;
@@ -262,8 +262,8 @@ TEST_F(RouterModelLimitsTest, AModelIsThereForItsTenantsAlone) {
   ASSERT_TRUE(otherwise.status.ok()) << otherwise.status;
   EXPECT_EQ(otherwise.started.at(0).model(), "common");
   v1::TokenizeRequest tokenize;
-  tokenize.set_text("Hello");
-  tokenize.set_model("own");
+  tokenize.mutable_generate()->set_text("Hello");
+  tokenize.mutable_generate()->set_model("own");
   v1::TokenizeResponse tokens;
   EXPECT_EQ(stub_->Tokenize(ContextOf(false).get(), tokenize, &tokens).error_code(),
             grpc::StatusCode::NOT_FOUND);

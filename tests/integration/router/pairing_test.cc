@@ -12,8 +12,8 @@
 #include <memory>
 #include <string>
 
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "baton/v1/inference.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
 #include "common/rpc/status.h"
 #include "decode_service/server.h"
 #include "nlohmann/json.hpp"
@@ -113,7 +113,7 @@ class PairingTest : public ::testing::Test {
     request.mutable_stop()->set_max_tokens(200);
     const auto reader = stub->Chat(&context, request);
     v1::Finished finished;
-    for (v1::GenerateResponse response; reader->Read(&response);) {
+    for (v1::ChatResponse response; reader->Read(&response);) {
       if (response.has_finished()) finished = response.finished();
     }
     const grpc::Status status = reader->Finish();
@@ -122,12 +122,13 @@ class PairingTest : public ::testing::Test {
   }
 
   // The worker describes itself so.
-  static v1::WorkerInfo InfoOf(const std::string& address) {
-    const auto stub = v1::Worker::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  static baton::fleet::v1::WorkerInfo InfoOf(const std::string& address) {
+    const auto stub =
+        baton::fleet::v1::Worker::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
-    const auto reader = stub->Watch(&context, v1::WatchRequest());
-    v1::WatchEvent event;
+    const auto reader = stub->Watch(&context, baton::fleet::v1::WatchRequest());
+    baton::fleet::v1::WatchEvent event;
     EXPECT_TRUE(reader->Read(&event));
     context.TryCancel();
     reader->Finish();
@@ -151,7 +152,7 @@ TEST_F(PairingTest, ADecodeWorkerTellsItsRuleForLocalPrefill) {
   EXPECT_FALSE(InfoOf(decode_->address()).has_local_prefill_tokens());
   decode_ =
       decode_service::DecodeServer::Start({.worker = WorkerOf(kTiny), .local_prefill_tokens = 0}).value();
-  const v1::WorkerInfo info = InfoOf(decode_->address());
+  const baton::fleet::v1::WorkerInfo info = InfoOf(decode_->address());
   EXPECT_TRUE(info.has_local_prefill_tokens());
   EXPECT_EQ(info.local_prefill_tokens(), 0u);
 }
@@ -163,7 +164,7 @@ TEST_F(PairingTest, ARouterWithTheWorkersFolderServes) {
   EXPECT_EQ(router->fleet().view()->decode.size(), 1u);
   EXPECT_EQ(router->fleet().view()->prefill.size(), 1u);
   EXPECT_TRUE(Generate(*router).ok());
-  const v1::WorkerInfo prefill = InfoOf(prefill_->address());
+  const baton::fleet::v1::WorkerInfo prefill = InfoOf(prefill_->address());
   EXPECT_THAT(prefill.tokenizer_digest() + prefill.ends_digest(), IsEmpty()) << "it needs neither";
 }
 
@@ -264,13 +265,13 @@ TEST_F(PairingTest, ADefaultThatCanNotBeUsedIsAWarning) {
 // KV is of the weights and the ids: what ids stand for does not make it another one's.
 TEST_F(PairingTest, TokenizerAndEndsAreNoPartOfBlockHashes) {
   StartDecode(kTiny);
-  const v1::WorkerInfo shipped = InfoOf(decode_->address());
+  const baton::fleet::v1::WorkerInfo shipped = InfoOf(decode_->address());
   const std::string copy = CopyWith("tokenizer.json", SwapTwoTokens);
   PairingJson config = PairingJson::parse(std::ifstream(copy + "/config.json"));
   config["eos_token_id"] = {2, 3};
   std::ofstream(copy + "/config.json") << config;
   StartDecode(copy);
-  const v1::WorkerInfo other = InfoOf(decode_->address());
+  const baton::fleet::v1::WorkerInfo other = InfoOf(decode_->address());
   EXPECT_THAT(shipped.tokenizer_digest(), SizeIs(32));
   EXPECT_THAT(shipped.ends_digest(), SizeIs(32));
   EXPECT_NE(shipped.tokenizer_digest(), other.tokenizer_digest());

@@ -1,7 +1,8 @@
-// Typed parts, through the public endpoint: what a router tells decode workers of them, and what Complete
-// makes of a stream.
+// Typed parts, through the public endpoint: what a router tells decode workers of them, and what the
+// unary calls make of a stream.
 #include <filesystem>
 
+#include "common/rpc/answer_event.h"
 #include "common/text/tokenizer.h"
 #include "router/api/answer_fold.h"
 #include "tests/integration/router/router_fixture.h"
@@ -27,7 +28,7 @@ v1::ChatRequest ToolChat() {
 }
 
 // An answer of one call, as a decode worker sends it.
-Script CallScript(const v1::DecodeRequest&) {
+Script CallScript(const baton::fleet::v1::DecodeRequest&) {
   Step first = Step::Token(5, "");
   v1::PartEvent* event = first.event.mutable_delta()->add_parts();
   event->mutable_start()->set_kind(v1::PartStart::KIND_TOOL_CALL);
@@ -44,10 +45,12 @@ class RouterPartsTest : public RouterTest {
  protected:
   RouterPartsTest() : decode_worker_(AddWorker()) {}
 
-  grpc::Status Complete(const v1::ChatRequest& request, v1::ChatAnswer* answer) {
+  grpc::Status ChatUnary(const v1::ChatRequest& request, v1::ChatUnaryResponse* answer) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
-    return stub_->Complete(&context, request, answer);
+    v1::ChatUnaryRequest unary;
+    *unary.mutable_chat() = request;
+    return stub_->ChatUnary(&context, unary, answer);
   }
 
   FakeWorker* const decode_worker_;
@@ -61,14 +64,13 @@ TEST_F(RouterPartsTest, TheWorkerLearnsTheFormatAndTheTools) {
   const Answer answer = Chat(chat);
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.started.at(0).output_format(), "hermes");
-  const v1::DecodeRequest asked = decode_worker_->requests().back();
+  const baton::fleet::v1::DecodeRequest asked = decode_worker_->requests().back();
   EXPECT_EQ(asked.answer_format().name(), "hermes");
   EXPECT_THAT(asked.answer_format().tools(), ElementsAre("get_time"));
 
   // The prompt holds all tools whatever the choice is, and thinks if asked to.
   v1::TokenizeRequest tokenize;
-  *tokenize.mutable_conversation() = chat.conversation();
-  tokenize.mutable_conversation()->set_enable_thinking(true);
+  *tokenize.mutable_chat() = chat;
   grpc::ClientContext context;
   v1::TokenizeResponse tokens;
   ASSERT_TRUE(stub_->Tokenize(&context, tokenize, &tokens).ok());
@@ -84,23 +86,97 @@ TEST_F(RouterPartsTest, TheWorkerLearnsTheFormatAndTheTools) {
   EXPECT_FALSE(decode_worker_->requests().back().has_answer_format());
 }
 
-TEST_F(RouterPartsTest, CompleteIsTheFoldOfTheStream) {
+// With all that changes the prompt: tools, thinking, and turns that are left out.
+TEST_F(RouterPartsTest, TokensAreCountedAsChatCountsThem) {
+  StartRouter();
+  v1::ChatRequest chat = ToolChat();
+  chat.mutable_thinking()->set_enabled(true);
+  v1::ChatRequest plain = chat;
+  plain.mutable_thinking()->set_enabled(false);
+  v1::ChatRequest longer = chat;
+  const v1::Message question = chat.conversation().messages(0);
+  for (int i = 0; i < 300; ++i) {
+    *longer.mutable_conversation()->add_messages() = question;
+    v1::Message& answer = *longer.mutable_conversation()->add_messages();
+    answer.set_role("assistant");
+    answer.set_content("It rains in Oslo, and the wind comes from the west.");
+  }
+  *longer.mutable_conversation()->add_messages() = question;
+  longer.mutable_overflow()->set_mode(v1::Overflow::MODE_DROP_OLDEST);
+  std::vector<uint32_t> counts;
+  for (const v1::ChatRequest& request : {chat, plain, longer}) {
+    const Answer answer = Chat(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    v1::CountTokensRequest question_of;
+    *question_of.mutable_chat() = request;
+    v1::CountTokensResponse count;
+    grpc::ClientContext context;
+    const grpc::Status status = stub_->CountTokens(&context, question_of, &count);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(count.prompt_tokens(), answer.started.at(0).prompt_tokens());
+    EXPECT_EQ(count.context().SerializeAsString(), answer.started[0].context().SerializeAsString());
+    EXPECT_EQ(count.has_context(), request.has_overflow());
+    counts.push_back(count.prompt_tokens());
+  }
+  EXPECT_NE(counts[0], counts[1]) << "the template writes thinking into the prompt";
+  // A request that Chat would refuse is refused, but for the length of its prompt.
+  v1::CountTokensRequest bad;
+  *bad.mutable_chat() = longer;
+  bad.mutable_chat()->clear_overflow();
+  v1::CountTokensResponse count;
+  grpc::ClientContext first, second, third;
+  ASSERT_TRUE(stub_->CountTokens(&first, bad, &count).ok());
+  EXPECT_GT(count.prompt_tokens(), 2304u);
+  bad.mutable_chat()->mutable_tool_choice()->add_names("nobody");
+  EXPECT_EQ(stub_->CountTokens(&second, bad, &count).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(stub_->CountTokens(&third, {}, &count).error_message(), "request: missing; set chat or generate");
+}
+
+TEST_F(RouterPartsTest, AUnaryCallOfGenerateIsTheFoldOfItsStream) {
+  StartRouter();
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_sampling()->set_seed(4);
+  request.mutable_output()->set_token_ids(true);
+  v1::GenerateUnaryRequest unary;
+  *unary.mutable_generate() = request;
+  grpc::ClientContext context;
+  v1::GenerateUnaryResponse whole;
+  const grpc::Status status = stub_->GenerateUnary(&context, unary, &whole);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const Answer streamed = Generate(request);
+  ASSERT_TRUE(streamed.status.ok()) << streamed.status;
+  std::string text;
+  std::vector<int32_t> tokens;
+  for (const v1::Delta& delta : streamed.deltas) {
+    text += delta.text();
+    tokens.insert(tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
+  }
+  ASSERT_EQ(whole.choices_size(), 1);
+  EXPECT_EQ(whole.started().seed(), 4u);
+  EXPECT_EQ(whole.choices(0).text(), text);
+  EXPECT_NE(text, "");
+  EXPECT_THAT(whole.choices(0).token_ids(), testing::ElementsAreArray(tokens));
+  EXPECT_TRUE(whole.choices(0).parts().empty());
+  EXPECT_EQ(whole.choices(0).finished().reason(), streamed.finished.at(0).reason());
+}
+
+TEST_F(RouterPartsTest, AUnaryAnswerIsTheFoldOfTheStream) {
   decode_worker_->SetScript(CallScript);
   StartRouter();
   v1::ChatRequest chat = ToolChat();
   chat.mutable_sampling()->set_seed(4);
   chat.mutable_options()->set_n(2);
   chat.mutable_output()->set_token_ids(true);
-  v1::ChatAnswer whole;
-  const grpc::Status status = Complete(chat, &whole);
+  v1::ChatUnaryResponse whole;
+  const grpc::Status status = ChatUnary(chat, &whole);
   ASSERT_TRUE(status.ok()) << status.error_message();
   AnswerFold fold;
   grpc::ClientContext context;
   const auto reader = stub_->Chat(&context, chat);
-  for (v1::GenerateResponse response; reader->Read(&response);) fold.Add(response);
+  for (v1::ChatResponse response; reader->Read(&response);) fold.Add(rpc::AnswerEvent(response));
   ASSERT_TRUE(reader->Finish().ok());
-  v1::ChatAnswer streamed = fold.answer();
-  for (v1::ChatAnswer* answer : {&whole, &streamed}) {
+  v1::ChatUnaryResponse streamed = fold.answer();
+  for (v1::ChatUnaryResponse* answer : {&whole, &streamed}) {
     EXPECT_FALSE(answer->started().request_id().empty());
     answer->mutable_started()->clear_request_id();
     for (v1::AnswerChoice& choice : *answer->mutable_choices()) choice.mutable_finished()->clear_timing();
@@ -113,31 +189,33 @@ TEST_F(RouterPartsTest, CompleteIsTheFoldOfTheStream) {
 }
 
 TEST_F(RouterPartsTest, CompleteEndsAsTheStreamDoes) {
-  decode_worker_->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode_worker_->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::End(absl::InternalError("broken"))};
   });
   StartRouter();
-  v1::ChatAnswer answer;
-  const grpc::Status status = Complete(ToolChat(), &answer);
+  v1::ChatUnaryResponse answer;
+  const grpc::Status status = ChatUnary(ToolChat(), &answer);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_THAT(status.error_message(), HasSubstr("broken"));
   EXPECT_EQ(answer.choices_size(), 0);
 
   v1::ChatRequest either = ToolChat();
   either.mutable_constraint()->set_lark("start: nowhere");
-  EXPECT_EQ(Complete(either, &answer).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(ChatUnary(either, &answer).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(RouterPartsTest, ACallOfCompleteCanBeCancelled) {
-  decode_worker_->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode_worker_->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Finish()};
   });
   StartRouter();
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
-  v1::ChatAnswer answer;
+  v1::ChatUnaryResponse answer;
   grpc::Status status;
-  const auto call = stub_->AsyncComplete(&context, ToolChat(), &queue);
+  v1::ChatUnaryRequest unary;
+  *unary.mutable_chat() = ToolChat();
+  const auto call = stub_->AsyncChatUnary(&context, unary, &queue);
   call->Finish(&answer, &status, nullptr);
   EXPECT_TRUE(decode_worker_->Await([](const FakeWorker::Counts& counts) { return counts.held == 1; }));
   context.TryCancel();
@@ -214,7 +292,7 @@ TEST_F(RouterPartsTest, ThinkingThatThePromptOpensIsKnown) {
   chat.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
   const Answer answer = Chat(chat);
   ASSERT_TRUE(answer.status.ok()) << answer.status;
-  const v1::DecodeRequest asked = decode_worker_->requests().back();
+  const baton::fleet::v1::DecodeRequest asked = decode_worker_->requests().back();
   EXPECT_TRUE(asked.answer_format().thinking_begun());
   EXPECT_TRUE(asked.answer_format().hide_thinking());
   EXPECT_EQ(asked.answer_format().thinking_budget(), 7u);

@@ -35,7 +35,7 @@ void RouterTest::TearDown() {
 
 fakes::FakeWorker* RouterTest::AddWorker(fakes::FakeWorker::Options options) {
   if (options.incarnation == 1) options.incarnation = 100 + workers_.size();
-  const bool decodes = options.role == v1::ROLE_DECODE;
+  const bool decodes = options.role == baton::fleet::v1::ROLE_DECODE;
   auto worker = fakes::FakeWorker::Start(std::move(options));
   BATON_CHECK(worker.ok()) << worker.status();
   (decodes ? decode_ : prefill_).push_back((*worker)->address());
@@ -62,9 +62,10 @@ void RouterTest::StartRouter(RouterOptions options, std::vector<std::string> mor
   Await([&] { return router_->fleet().settled(); }, "word of every worker at the router");
 }
 
-Answer RouterTest::ReadAll(grpc::ClientContext* context, grpc::ClientReader<v1::GenerateResponse>* reader) {
+template <typename Response>
+Answer RouterTest::ReadAll(grpc::ClientContext* context, grpc::ClientReader<Response>* reader) {
   Answer answer;
-  v1::GenerateResponse response;
+  Response response;
   while (reader->Read(&response)) {
     if (response.has_started()) answer.started.push_back(response.started());
     if (response.has_delta()) answer.deltas.push_back(response.delta());
@@ -73,6 +74,8 @@ Answer RouterTest::ReadAll(grpc::ClientContext* context, grpc::ClientReader<v1::
   answer.status = rpc::FromGrpc(reader->Finish());
   return answer;
 }
+template Answer RouterTest::ReadAll(grpc::ClientContext*, grpc::ClientReader<v1::ChatResponse>*);
+template Answer RouterTest::ReadAll(grpc::ClientContext*, grpc::ClientReader<v1::GenerateResponse>*);
 
 Answer RouterTest::Generate(const v1::GenerateRequest& request, absl::Duration deadline) {
   grpc::ClientContext context;

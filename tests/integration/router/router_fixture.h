@@ -40,7 +40,8 @@ class RouterTest : public ::testing::Test {
 
   Answer Generate(const v1::GenerateRequest& request, absl::Duration deadline = Scaled(absl::Seconds(60)));
   Answer Chat(const v1::ChatRequest& request);
-  static Answer ReadAll(grpc::ClientContext* context, grpc::ClientReader<v1::GenerateResponse>* reader);
+  template <typename Response>
+  static Answer ReadAll(grpc::ClientContext* context, grpc::ClientReader<Response>* reader);
 
   static v1::GenerateRequest TextRequest(const std::string& text = "Hello there");
   // Value of a metric line, by its name and labels exactly as on the page; 0 if it is not there.

@@ -70,7 +70,7 @@ TEST_F(RouterTenantsTest, OnlyKnownKeysComeInAndStrangersReachNoWorker) {
 
   grpc::ClientContext context;
   v1::TokenizeRequest tokenize;
-  tokenize.set_text("x");
+  tokenize.mutable_generate()->set_text("x");
   v1::TokenizeResponse tokens;
   EXPECT_EQ(stub_->Tokenize(&context, tokenize, &tokens).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   grpc::ClientContext models_context;
@@ -92,7 +92,7 @@ TEST_F(RouterTenantsTest, EachTenantsSaltIsItsOwn) {
 
 TEST_F(RouterTenantsTest, ARevokedKeyIsRefusedWithoutARestartAndWhatRunsGoesOn) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) {
     return Script{Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Token(6, "b"), Step::Finish()};
   });
   StartWithTenants(R"({"tenants": [{"name": "a", $A}, {"name": "b", $B}]})");
@@ -148,7 +148,7 @@ TEST_F(RouterTenantsTest, PrioritiesBeyondTheTenantsAreDenied) {
 
 TEST_F(RouterTenantsTest, ConcurrencyMakesATenantWaitAndNobodyElse) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) {
     return Script{Step::Accept(), Step::Hold(), Step::Token(5, "a"), Step::Finish()};
   });
   StartWithTenants(R"({"tenants": [{"name": "a", $A, "concurrency": 1}, {"name": "b", $B}]})");

@@ -42,7 +42,7 @@ class VllmTest : public RouterTest {
 };
 
 // A token, and then nothing until it is cancelled.
-Script OneTokenAndWait(const v1::DecodeRequest&) {
+Script OneTokenAndWait(const baton::fleet::v1::DecodeRequest&) {
   return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Finish()};
 }
 

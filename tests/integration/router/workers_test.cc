@@ -21,7 +21,9 @@ RouterOptions InTurn() {
   return options;
 }
 
-Script Refuse(const v1::DecodeRequest&) { return {Step::End(absl::ResourceExhaustedError("no blocks"))}; }
+Script Refuse(const baton::fleet::v1::DecodeRequest&) {
+  return {Step::End(absl::ResourceExhaustedError("no blocks"))};
+}
 
 TEST_F(RouterTest, AFullWorkerIsPassedOver) {
   FakeWorker* full = AddWorker({.id = "full"});
@@ -43,10 +45,10 @@ TEST_F(RouterTest, AFullFleetIsWaitedFor) {
   Answer answer;
   std::thread client([&] { answer = Generate(TextRequest()); });
   EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls >= 1; }));
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "late"), Step::Finish()};
   });
-  v1::Load relief;
+  baton::fleet::v1::Load relief;
   relief.set_total_blocks(4096);
   decode->Report(relief);
   client.join();
@@ -66,7 +68,7 @@ TEST_F(RouterTest, ARequestPastItsDeadlineLeavesTheQueue) {
 
 TEST_F(RouterTest, AFullQueueSaysWhenToComeAgain) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Hold(), Step::Finish()};
   });
   RouterOptions options;
@@ -81,7 +83,9 @@ TEST_F(RouterTest, AFullQueueSaysWhenToComeAgain) {
   const Answer refused = Generate(TextRequest());
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
   EXPECT_TRUE(rpc::RetryDelay(refused.status).has_value());
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Finish()}; });
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Finish()};
+  });
   decode->Release();
   first.join();
   second.join();
@@ -100,8 +104,9 @@ TEST_F(RouterTest, NoWorkerUpIsSaidWithoutTheAddresses) {
 TEST_F(RouterTest, AWorkerThatBreaksBeforeAcceptingIsReplaced) {
   FakeWorker* broken = AddWorker({.id = "broken"});
   AddWorker({.id = "sound"});
-  broken->SetScript(
-      [](const v1::DecodeRequest&) -> Script { return {Step::End(absl::UnavailableError("leaving"))}; });
+  broken->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::End(absl::UnavailableError("leaving"))};
+  });
   StartRouter(InTurn());
   for (int i = 0; i < 4; ++i) {
     const Answer answer = Generate(TextRequest());
@@ -112,7 +117,7 @@ TEST_F(RouterTest, AWorkerThatBreaksBeforeAcceptingIsReplaced) {
 
 TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
   FakeWorker* decode = AddWorker({.id = "d"});
-  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Hold()};
   });
   StartRouter();
@@ -138,7 +143,7 @@ TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
 
 TEST_F(RouterTest, AWorkerKilledMidAnswerIsReplacedAndTheClientSeesOneAnswer) {
   for (const char* id : {"one", "two"}) {
-    AddWorker({.id = id})->SetScript([](const v1::DecodeRequest& request) -> Script {
+    AddWorker({.id = id})->SetScript([](const baton::fleet::v1::DecodeRequest& request) -> Script {
       if (request.resumed_tokens() == 0) {
         return {Step::Accept(), Step::Token(5, "a"), Step::Token(6, "b"), Step::Hold()};
       }
@@ -164,7 +169,7 @@ TEST_F(RouterTest, AWorkerKilledMidAnswerIsReplacedAndTheClientSeesOneAnswer) {
   EXPECT_TRUE(rest.started.empty());
   EXPECT_EQ(rest.finished.at(0).relay().migrations(), 1u);
   EXPECT_EQ(rest.finished[0].relay().decode_worker(), first ? "two" : "one");
-  const v1::DecodeRequest resumed = lives.requests().at(0);
+  const baton::fleet::v1::DecodeRequest resumed = lives.requests().at(0);
   EXPECT_EQ(resumed.resumed_tokens(), 2u);
   const auto& ids = resumed.token_ids();
   EXPECT_EQ(ids[ids.size() - 2], 5);
@@ -174,7 +179,7 @@ TEST_F(RouterTest, AWorkerKilledMidAnswerIsReplacedAndTheClientSeesOneAnswer) {
 // As when this process stood still for longer than keepalives wait: all connections break, all workers live.
 TEST_F(RouterTest, AWorkerWhoseConnectionBreaksStaysAndFinishesTheAnswer) {
   FakeWorker* decode = AddWorker({.id = "d"});
-  decode->SetScript([](const v1::DecodeRequest& request) -> Script {
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest& request) -> Script {
     if (request.resumed_tokens() == 0) {
       return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::End(absl::UnavailableError("broken"))};
     }
@@ -199,17 +204,19 @@ TEST_F(RouterTest, AWorkerWhoseConnectionBreaksStaysAndFinishesTheAnswer) {
 
 TEST_F(RouterTest, TheOnlyWorkerIsAskedAgainWhenItFailsBeforeAccepting) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([calls = std::make_shared<std::atomic<int>>(0)](const v1::DecodeRequest&) -> Script {
-    if (++*calls < 3) return {Step::End(absl::UnavailableError("broken"))};
-    return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
-  });
+  decode->SetScript(
+      [calls = std::make_shared<std::atomic<int>>(0)](const baton::fleet::v1::DecodeRequest&) -> Script {
+        if (++*calls < 3) return {Step::End(absl::UnavailableError("broken"))};
+        return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
+      });
   StartRouter();
   const Answer answer = Generate(TextRequest());
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(decode->counts().calls, 3);
 
-  decode->SetScript(
-      [](const v1::DecodeRequest&) -> Script { return {Step::End(absl::UnavailableError("broken"))}; });
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::End(absl::UnavailableError("broken"))};
+  });
   const Answer refused = Generate(TextRequest());
   EXPECT_TRUE(absl::IsUnavailable(refused.status)) << refused.status;
   EXPECT_THAT(std::string(refused.status.message()), HasSubstr("placed 3 times"));
@@ -219,7 +226,7 @@ TEST_F(RouterTest, TheOnlyWorkerIsAskedAgainWhenItFailsBeforeAccepting) {
 TEST_F(RouterTest, AGapInTheWatchBringsANewSnapshot) {
   FakeWorker* decode = AddWorker();
   StartRouter();
-  v1::Load load;
+  baton::fleet::v1::Load load;
   load.set_running(1);
   load.set_total_blocks(4096);
   decode->Report(load);
@@ -231,11 +238,11 @@ TEST_F(RouterTest, AGapInTheWatchBringsANewSnapshot) {
 }
 
 TEST_F(RouterTest, AWorkerOfAnotherModelIsLeftOut) {
-  v1::Fingerprint ours, theirs;
+  baton::fleet::v1::Fingerprint ours, theirs;
   ours.set_weights("one");
   theirs.set_weights("two");
   AddWorker({.id = "a", .fingerprint = ours});
-  AddWorker({.id = "p", .role = v1::ROLE_PREFILL, .fingerprint = ours});
+  AddWorker({.id = "p", .role = baton::fleet::v1::ROLE_PREFILL, .fingerprint = ours});
   FakeWorker* other = AddWorker({.id = "other", .fingerprint = theirs});
   StartRouter(InTurn());
   for (int i = 0; i < 4; ++i) {
@@ -265,7 +272,9 @@ TEST_F(RouterTest, ADrainingWorkerTakesNothingNew) {
 
 TEST_F(RouterTest, StopEndsWhatRuns) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold()}; });
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Hold()};
+  });
   StartRouter();
   Answer answer;
   std::thread client([&] { answer = Generate(TextRequest()); });

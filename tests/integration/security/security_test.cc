@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/base/check.h"
 #include "common/base/secret.h"
 #include "common/rpc/channel.h"
@@ -29,13 +29,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 // Lets the fleet in; a Drain answers at once, a Watch stays open until it is told to end.
-class Guarded final : public v1::Worker::CallbackService {
+class Guarded final : public fleet::v1::Worker::CallbackService {
  public:
   explicit Guarded(std::shared_ptr<const Security> security)
       : peers_(std::move(security), [this] { ++denied; }) {}
 
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
-                                  v1::DrainResponse*) override {
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const fleet::v1::DrainRequest*,
+                                  fleet::v1::DrainResponse*) override {
     auto* reactor = context->DefaultReactor();
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -44,9 +44,9 @@ class Guarded final : public v1::Worker::CallbackService {
     reactor->Finish(ToGrpc(peers_(*context)));
     return reactor;
   }
-  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext* context,
-                                                  const v1::WatchRequest*) override {
-    auto stream = ServerStream<v1::WatchEvent>::Create();
+  grpc::ServerWriteReactor<fleet::v1::WatchEvent>* Watch(grpc::CallbackServerContext* context,
+                                                         const fleet::v1::WatchRequest*) override {
+    auto stream = ServerStream<fleet::v1::WatchEvent>::Create();
     if (absl::Status stranger = peers_(*context); !stranger.ok()) {
       stream->Finish(std::move(stranger));
     } else {
@@ -75,7 +75,7 @@ class Guarded final : public v1::Worker::CallbackService {
   const PeerCheck peers_;
   std::mutex mutex_;
   std::vector<std::string> names_;
-  std::vector<std::shared_ptr<ServerStream<v1::WatchEvent>>> open_;
+  std::vector<std::shared_ptr<ServerStream<fleet::v1::WatchEvent>>> open_;
 };
 
 class SecurityTest : public ::testing::Test {
@@ -105,10 +105,10 @@ class SecurityTest : public ::testing::Test {
   }
   // One call on a new channel.
   absl::Status Call(const SecurityOptions& options, std::vector<std::string>* server_names = nullptr) {
-    const auto stub = v1::Worker::NewStub(Dial(options));
+    const auto stub = fleet::v1::Worker::NewStub(Dial(options));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
-    v1::DrainResponse response;
+    fleet::v1::DrainResponse response;
     const grpc::Status status = stub->Drain(&context, {}, &response);
     if (server_names != nullptr && status.ok()) {
       for (const auto& name : context.auth_context()->FindPropertyValues("x509_common_name")) {
@@ -186,10 +186,10 @@ TEST_F(SecurityTest, WithoutTlsTheFleetsKeyIsAccepted) {
   EXPECT_TRUE(absl::IsUnauthenticated(Call({})));
   EXPECT_EQ(service_->denied, 2);
   // A stream is no other way in.
-  const auto stub = v1::Worker::NewStub(Dial({}));
+  const auto stub = fleet::v1::Worker::NewStub(Dial({}));
   grpc::ClientContext context;
   const auto watch = stub->Watch(&context, {});
-  v1::WatchEvent event;
+  fleet::v1::WatchEvent event;
   EXPECT_FALSE(watch->Read(&event));
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
@@ -211,10 +211,10 @@ TEST_F(SecurityTest, ARenewedCertificateIsShownWhileStreamsRun) {
   const PairFiles pair = fleet_.Issue("decode");
   Serve(With(pair, fleet_.ca()));
   const SecurityOptions client = With(fleet_.Issue("router"), fleet_.ca());
-  const auto stub = v1::Worker::NewStub(Dial(client));
+  const auto stub = fleet::v1::Worker::NewStub(Dial(client));
   grpc::ClientContext context;
   const auto watch = stub->Watch(&context, {});
-  v1::WatchEvent event;
+  fleet::v1::WatchEvent event;
   ASSERT_TRUE(watch->Read(&event));
 
   const PairFiles renewed = fleet_.Issue("renewed");

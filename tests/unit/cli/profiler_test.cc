@@ -31,13 +31,13 @@ RequestRecord Answered(double at, int64_t prompt, int64_t cached, int64_t tokens
   outcome.end = outcome.last_token;
   v1::Finished& finished = outcome.finished.emplace();
   const double u = static_cast<double>(prompt - cached), c = static_cast<double>(cached);
-  finished.mutable_timing()->set_prefill(kBase + kToken * u + kPair * u * (c + u / 2));
-  finished.mutable_timing()->set_transfer(7e-3);
-  finished.mutable_timing()->set_ttft(0.5);
+  finished.mutable_timing()->set_prefill_seconds(kBase + kToken * u + kPair * u * (c + u / 2));
+  finished.mutable_timing()->set_transfer_seconds(7e-3);
+  finished.mutable_timing()->set_ttft_seconds(0.5);
   finished.mutable_usage()->set_prefill_cached_tokens(static_cast<uint32_t>(cached));
   finished.mutable_relay()->set_prefill_worker("p0");
   finished.mutable_relay()->set_shipped_bytes(static_cast<uint64_t>(kKvBytes * static_cast<double>(prompt)));
-  finished.mutable_placement()->set_predicted_ttft(0.4);
+  finished.mutable_placement()->set_predicted_ttft_seconds(0.4);
   return record;
 }
 
@@ -77,7 +77,7 @@ TEST(ProfilerTest, CountsWhatARequestTakesBesidesItsPhases) {
     RequestRecord record = Answered(10.0 * i, 100 + 50 * i, 0, 10, kStepBase);
     const v1::Timing& timing = record.outcome.finished->timing();
     record.outcome.first_token =
-        record.outcome.sent + absl::Seconds(timing.prefill() + timing.transfer() + 0.025);
+        record.outcome.sent + absl::Seconds(timing.prefill_seconds() + timing.transfer_seconds() + 0.025);
     record.outcome.last_token = record.outcome.first_token + absl::Seconds(9 * kStepBase);
     profiler.Add(record);
   }
@@ -139,7 +139,7 @@ nlohmann::ordered_json FitHandoffs(const std::function<double(double)>& transfer
     v1::Finished& finished = *record.outcome.finished;
     if (i < handoffs) {
       const auto bytes = static_cast<double>(finished.relay().shipped_bytes());
-      finished.mutable_timing()->set_transfer(i == 0 ? 30 : transfer(bytes));
+      finished.mutable_timing()->set_transfer_seconds(i == 0 ? 30 : transfer(bytes));
     } else {
       finished.mutable_relay()->Clear();
     }
@@ -188,7 +188,7 @@ TEST(ProfilerTest, RefusesWhatDoesNotGrowWithTheLoad) {
       const double shrinks = 1e-3 * (11 - batch);
       RequestRecord record =
           Answered(100.0 * batch, 200 * batch, 0, 10, prefill ? kStepBase * batch : shrinks);
-      if (prefill) record.outcome.finished->mutable_timing()->set_prefill(shrinks);
+      if (prefill) record.outcome.finished->mutable_timing()->set_prefill_seconds(shrinks);
       for (int i = 0; i < batch; ++i) profiler.Add(record);
     }
     const auto fit = profiler.Fit();

@@ -22,8 +22,8 @@ RequestRecord Record(double intended, double sent, double first, double gap, int
   outcome.end = outcome.last_token;
   outcome.tokens = tokens;
   outcome.finished.emplace();
-  outcome.finished->mutable_timing()->set_admit(0.25);
-  outcome.finished->mutable_timing()->set_prefill_queue(0.5);
+  outcome.finished->mutable_timing()->set_admit_seconds(0.25);
+  outcome.finished->mutable_timing()->set_prefill_queue_seconds(0.5);
   outcome.finished->mutable_relay()->set_link("host");
   return record;
 }

@@ -14,13 +14,13 @@ using ::testing::HasSubstr;
 
 v1::Timing MakeTiming(const std::array<double, 6>& phases) {
   v1::Timing timing;
-  timing.set_admit(phases[0]);
-  timing.set_decode_queue(phases[1]);
-  timing.set_prefill_queue(phases[2]);
-  timing.set_prefill(phases[3]);
-  timing.set_transfer(phases[4]);
-  timing.set_first_token(phases[5]);
-  timing.set_ttft(std::accumulate(phases.begin(), phases.end(), 0.0));
+  timing.set_admit_seconds(phases[0]);
+  timing.set_decode_queue_seconds(phases[1]);
+  timing.set_prefill_queue_seconds(phases[2]);
+  timing.set_prefill_seconds(phases[3]);
+  timing.set_transfer_seconds(phases[4]);
+  timing.set_first_token_seconds(phases[5]);
+  timing.set_ttft_seconds(std::accumulate(phases.begin(), phases.end(), 0.0));
   return timing;
 }
 
@@ -55,8 +55,8 @@ TEST(RenderSummaryTest, SaysWhatHappened) {
   finished.mutable_usage()->set_prefill_cached_tokens(992);
   finished.mutable_usage()->set_completion_tokens(128);
   *finished.mutable_timing() = MakeTiming({0.0004, 0.0001, 0, 0.038, 0.003, 0.0017});
-  finished.mutable_timing()->set_tpot(0.004);
-  finished.mutable_timing()->set_e2e(0.6);
+  finished.mutable_timing()->set_tpot_seconds(0.004);
+  finished.mutable_timing()->set_e2e_seconds(0.6);
   finished.mutable_relay()->set_prefill_worker("prefill-1");
   finished.mutable_relay()->set_decode_worker("decode-0");
   finished.mutable_relay()->set_link("host");

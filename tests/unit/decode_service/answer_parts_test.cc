@@ -44,16 +44,16 @@ class AnswerPartsTest : public testing::Test {
   std::vector<TokenId> Encode(const std::string& text) { return tokenizer_->Encode(text, false).value(); }
 
   // One that offers the tools f and g.
-  static v1::AnswerFormat Hermes() {
-    v1::AnswerFormat format;
+  static fleet::v1::AnswerFormat Hermes() {
+    fleet::v1::AnswerFormat format;
     format.set_name("hermes");
     format.add_tools("f");
     format.add_tools("g");
     return format;
   }
 
-  std::unique_ptr<Outbox> Make(const v1::AnswerFormat& format, const std::vector<std::string>& stops = {},
-                               uint32_t max_tokens = 1000) {
+  std::unique_ptr<Outbox> Make(const fleet::v1::AnswerFormat& format,
+                               const std::vector<std::string>& stops = {}, uint32_t max_tokens = 1000) {
     v1::StopConditions stop;
     stop.set_max_tokens(max_tokens);
     for (const std::string& text : stops) stop.add_stop(text);
@@ -72,7 +72,7 @@ class AnswerPartsTest : public testing::Test {
     }
     return seen;
   }
-  Seen Answer(const v1::AnswerFormat& format, const std::string& text,
+  Seen Answer(const fleet::v1::AnswerFormat& format, const std::string& text,
               const std::vector<std::string>& stops = {}) {
     auto tokens = Encode(text);
     tokens.push_back(eos_.front());
@@ -112,7 +112,7 @@ TEST_F(AnswerPartsTest, WithoutCallsTheReasonIsTheStopToken) {
   const Seen seen = Answer(Hermes(), "I look.");
   EXPECT_THAT(seen.parts, ElementsAre("text:I look.."));
   EXPECT_EQ(seen.end->reason, v1::FINISH_REASON_STOP_TOKEN);
-  v1::AnswerFormat none = Hermes();
+  fleet::v1::AnswerFormat none = Hermes();
   none.clear_tools();
   const Seen text = Answer(none, kCall);
   EXPECT_EQ(text.text, kCall);
@@ -152,7 +152,7 @@ TEST_F(AnswerPartsTest, StopStringsAreLookedForInTextAlone) {
 }
 
 TEST_F(AnswerPartsTest, OneCallEndsTheAnswer) {
-  v1::AnswerFormat format = Hermes();
+  fleet::v1::AnswerFormat format = Hermes();
   format.set_one_call(true);
   const Seen seen = Answer(format, std::string(kOther) + "\n" + kCall + "\nAnd more.");
   ASSERT_THAT(seen.parts, SizeIs(1));
@@ -162,7 +162,7 @@ TEST_F(AnswerPartsTest, OneCallEndsTheAnswer) {
 }
 
 TEST_F(AnswerPartsTest, HiddenThinkingIsCounted) {
-  v1::AnswerFormat format = Hermes();
+  fleet::v1::AnswerFormat format = Hermes();
   format.set_hide_thinking(true);
   const auto tokens = Encode("<think>\nOne, two, three.\n</think>\n\nFour.");
   const auto outbox = Make(format, {}, static_cast<uint32_t>(tokens.size()));
@@ -175,7 +175,7 @@ TEST_F(AnswerPartsTest, HiddenThinkingIsCounted) {
 }
 
 TEST_F(AnswerPartsTest, ABudgetClosesThinking) {
-  v1::AnswerFormat format = Hermes();
+  fleet::v1::AnswerFormat format = Hermes();
   format.set_thinking_begun(true);
   for (const uint32_t budget : {1u, 4u}) {
     format.set_thinking_budget(budget);
@@ -208,7 +208,7 @@ TEST_F(AnswerPartsTest, ABudgetClosesThinking) {
 TEST_F(AnswerPartsTest, ABudgetWaitsForTheEndOfACharacter) {
   const auto clefs = Encode("\U0001D11E\U0001D11E\U0001D11E");
   ASSERT_GE(clefs.size(), 9u) << "each is several tokens";
-  v1::AnswerFormat format = Hermes();
+  fleet::v1::AnswerFormat format = Hermes();
   format.set_thinking_begun(true);
   for (uint32_t budget = 1; budget < clefs.size(); ++budget) {
     format.set_thinking_budget(budget);
@@ -230,7 +230,7 @@ TEST_F(AnswerPartsTest, ABudgetWaitsForTheEndOfACharacter) {
 }
 
 TEST_F(AnswerPartsTest, AnUnknownFormatIsRefused) {
-  v1::AnswerFormat format;
+  fleet::v1::AnswerFormat format;
   format.set_name("other");
   EXPECT_TRUE(absl::IsFailedPrecondition(AnswerParts::ReadOptions(format, markers_, 0).status()));
   format.set_name("hermes");
@@ -239,16 +239,16 @@ TEST_F(AnswerPartsTest, AnUnknownFormatIsRefused) {
 
 // An answer that moves after any token goes on with the same parts, the same text and the same end.
 TEST_F(AnswerPartsTest, AMigrationAfterAnyTokenChangesNothing) {
-  v1::AnswerFormat coder = Hermes();
+  fleet::v1::AnswerFormat coder = Hermes();
   coder.set_name("qwen3_coder");
   (*(*coder.mutable_parameters())["f"].mutable_types())["a"] = "string";
-  v1::AnswerFormat budget = Hermes();
+  fleet::v1::AnswerFormat budget = Hermes();
   budget.set_thinking_budget(3);
-  v1::AnswerFormat one = Hermes();
+  fleet::v1::AnswerFormat one = Hermes();
   one.set_one_call(true);
   const std::string thinking = "<think>\nhm, let me see\n</think>\n\n";
   const struct {
-    v1::AnswerFormat format;
+    fleet::v1::AnswerFormat format;
     std::string text;
   } cases[] = {
       {Hermes(), thinking + "I look at the e nd.\n" + kCall + "\n" + kOther + "\nDone, the end."},

@@ -11,16 +11,16 @@ absl::Time At(double seconds) { return kStart + absl::Seconds(seconds); }
 // The phases, in seconds, add up to the time to the first token.
 void ExpectPhases(const v1::Timing& timing, double decode_queue, double prefill_queue, double prefill,
                   double transfer, double first_token) {
-  EXPECT_NEAR(timing.decode_queue(), decode_queue, 1e-9);
-  EXPECT_NEAR(timing.prefill_queue(), prefill_queue, 1e-9);
-  EXPECT_NEAR(timing.prefill(), prefill, 1e-9);
-  EXPECT_NEAR(timing.transfer(), transfer, 1e-9);
-  EXPECT_NEAR(timing.first_token(), first_token, 1e-9);
-  EXPECT_NEAR(timing.ttft(), decode_queue + prefill_queue + prefill + transfer + first_token, 1e-9);
+  EXPECT_NEAR(timing.decode_queue_seconds(), decode_queue, 1e-9);
+  EXPECT_NEAR(timing.prefill_queue_seconds(), prefill_queue, 1e-9);
+  EXPECT_NEAR(timing.prefill_seconds(), prefill, 1e-9);
+  EXPECT_NEAR(timing.transfer_seconds(), transfer, 1e-9);
+  EXPECT_NEAR(timing.first_token_seconds(), first_token, 1e-9);
+  EXPECT_NEAR(timing.ttft_seconds(), decode_queue + prefill_queue + prefill + transfer + first_token, 1e-9);
 }
 
-v1::PrefillDone Done(double queue, double compute, uint32_t cached) {
-  v1::PrefillDone done;
+fleet::v1::PrefillDone Done(double queue, double compute, uint32_t cached) {
+  fleet::v1::PrefillDone done;
   done.set_queue_seconds(queue);
   done.set_compute_seconds(compute);
   done.set_cached_tokens(cached);
@@ -43,14 +43,14 @@ TEST(AnswerReportTest, TokensUnderMarksThatAreComputedAreWrittenOnce) {
     report.PrefillStarted(At(2));
     report.LogitsArrived(At(9), Done(2, 3, cached));
     report.Retained(64);
-    const v1::Opening opening = report.Opening();
+    const fleet::v1::Opening opening = report.Opening();
     const v1::Usage usage = report.Finished(0, Stop(), 1, 0).usage();
     EXPECT_EQ(usage.decode_cached_tokens() + usage.prefill_cached_tokens(), cached);
-    EXPECT_EQ(usage.written_1h_tokens(), cached >= 32 ? 0 : 32 - cached);
-    EXPECT_EQ(usage.written_5m_tokens(), cached >= 80 ? 0 : 80 - std::max(cached, 32u));
+    EXPECT_EQ(usage.written_hour_tokens(), cached >= 32 ? 0 : 32 - cached);
+    EXPECT_EQ(usage.written_five_minutes_tokens(), cached >= 80 ? 0 : 80 - std::max(cached, 32u));
     EXPECT_EQ(usage.retained_tokens(), 64u);
-    EXPECT_EQ(opening.usage().written_1h_tokens(), usage.written_1h_tokens());
-    EXPECT_EQ(opening.usage().written_5m_tokens(), usage.written_5m_tokens());
+    EXPECT_EQ(opening.usage().written_hour_tokens(), usage.written_hour_tokens());
+    EXPECT_EQ(opening.usage().written_five_minutes_tokens(), usage.written_five_minutes_tokens());
   }
 }
 
@@ -62,8 +62,8 @@ TEST(AnswerReportTest, AHandOffsPhasesAddUp) {
   report.LogitsArrived(At(9), Done(2, 3, 48));
   EXPECT_FALSE(report.first_token_sent());
   EXPECT_NEAR(report.transfer_seconds(), 2, 1e-9);
-  const v1::Opening opening = report.Opening();
-  EXPECT_NEAR(opening.timing().prefill(), 3, 1e-9);
+  const fleet::v1::Opening opening = report.Opening();
+  EXPECT_NEAR(opening.timing().prefill_seconds(), 3, 1e-9);
   EXPECT_EQ(opening.usage().decode_cached_tokens(), 32u);
   EXPECT_EQ(opening.usage().prefill_cached_tokens(), 16u) << "what the decode worker lacked";
   EXPECT_EQ(report.TokenSent(At(10)), absl::Seconds(10));
@@ -79,8 +79,8 @@ TEST(AnswerReportTest, AHandOffsPhasesAddUp) {
   EXPECT_EQ(finished.stop_token_id(), 7);
   // 1 s between the reservation and the hand-off is counted with the first token.
   ExpectPhases(finished.timing(), 1, 2, 3, 2, 2);
-  EXPECT_NEAR(finished.timing().tpot(), 3, 1e-9);
-  EXPECT_NEAR(finished.timing().e2e(), 16, 1e-9);
+  EXPECT_NEAR(finished.timing().tpot_seconds(), 3, 1e-9);
+  EXPECT_NEAR(finished.timing().e2e_seconds(), 16, 1e-9);
   EXPECT_EQ(finished.usage().prompt_tokens(), 100u);
   EXPECT_EQ(finished.usage().completion_tokens(), 3u);
   EXPECT_EQ(finished.relay().decode_worker(), "decode-0");
@@ -109,7 +109,7 @@ TEST(AnswerReportTest, APromptComputedHereWaitsForWhatItDidNotCompute) {
   report.TokenSent(At(7));
   const v1::Finished finished = report.Finished(0, Stop(), 1, 0);
   ExpectPhases(finished.timing(), 1, 2, 3, 0, 1);
-  EXPECT_EQ(finished.timing().tpot(), 0) << "there was one token";
+  EXPECT_EQ(finished.timing().tpot_seconds(), 0) << "there was one token";
   EXPECT_EQ(finished.relay().link(), "local");
 }
 
@@ -205,7 +205,7 @@ TEST(AnswerReportTest, FetchesOnBothWorkersAddUp) {
   report.Reserved(At(0), 0);
   report.Fetched(At(3), "peer", 32, absl::Seconds(3), 32);
   report.PrefillStarted(At(3));
-  v1::PrefillDone done = Done(1, 2, 64);
+  fleet::v1::PrefillDone done = Done(1, 2, 64);
   done.set_fetched_tokens(16);
   done.set_fetched_from("other");
   done.set_fetch_seconds(0.5);
@@ -240,8 +240,8 @@ TEST(AnswerReportTest, WithoutATokenThereIsNoTtft) {
   report.Reserved(At(0), 0);
   const v1::Finished finished = report.Finished(0, Stop(), 4, -1);
   EXPECT_EQ(finished.usage().completion_tokens(), 4u);
-  EXPECT_EQ(finished.timing().ttft(), 0);
-  EXPECT_EQ(finished.timing().e2e(), 0);
+  EXPECT_EQ(finished.timing().ttft_seconds(), 0);
+  EXPECT_EQ(finished.timing().e2e_seconds(), 0);
 }
 
 // Resumed tokens lie in cached blocks too, but are not the prompt's.

@@ -15,7 +15,7 @@ constexpr kv::KvLayout kLayout = {.layers = 1, .kv_heads = 1, .head_dim = 8};
 // Keeps the callbacks of the last call for the test.
 class HeldCalls final : public PrefillClient {
  public:
-  std::unique_ptr<PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
+  std::unique_ptr<PrefillCall> Call(const std::string&, fleet::v1::PrefillRequest, absl::Time,
                                     const telemetry::TraceContext&, Callbacks callbacks) override {
     last = std::move(callbacks);
     class Quiet final : public PrefillCall {
@@ -30,7 +30,7 @@ class HeldCalls final : public PrefillClient {
 class HeldWrites final : public transfer::LinkReceiver {
  public:
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk&, std::string_view, transfer::Pieces, Done done) override {
+  void Receive(const fleet::v1::KvChunk&, std::string_view, transfer::Pieces, Done done) override {
     writes.push_back(std::move(done));
   }
   std::vector<Done> writes;
@@ -47,17 +47,17 @@ class BlockLeasesTest : public testing::Test {
   void StartWriting(BlockLease& lease) {
     transfer::Ticket ticket{Incarnation(1), TicketId(1), 0, {}};
     for (const BlockId block : lease.kv->blocks()) ticket.generations.push_back(pool_.generation(block));
-    v1::KvChunk chunk;
+    fleet::v1::KvChunk chunk;
     chunk.set_incarnation(1);
     chunk.set_ticket_id(1);
     chunk.add_generations(ticket.generations[0].value());
     chunk.set_layers(1);
     lease.handoff = std::make_unique<Handoff>(
         "prefill-0", std::move(ticket), lease.kv->blocks(), store_, link_, 4,
-        Handoff::Callbacks{.logits = [](std::span<const float>, const v1::PrefillDone&) {},
+        Handoff::Callbacks{.logits = [](std::span<const float>, const fleet::v1::PrefillDone&) {},
                            .ended = [this](const absl::Status&) { ++ended_; }});
     lease.handoff->Start(calls_, "address", {}, absl::InfiniteFuture());
-    v1::PrefillEvent event;
+    fleet::v1::PrefillEvent event;
     *event.mutable_chunk() = chunk;
     calls_.last.event(std::move(event));
     ASSERT_EQ(link_.writes.size(), 1u);

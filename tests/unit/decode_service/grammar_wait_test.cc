@@ -23,7 +23,7 @@ constexpr int kVocabulary = 2048;
 
 class NoPrefill final : public PrefillClient {
  public:
-  std::unique_ptr<PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
+  std::unique_ptr<PrefillCall> Call(const std::string&, fleet::v1::PrefillRequest, absl::Time,
                                     const telemetry::TraceContext&, Callbacks) override {
     ADD_FAILURE() << "no prefill worker was named";
     return nullptr;
@@ -58,7 +58,7 @@ class Rig {
   // The answer, which goes on with the steps.
   const Streamed& Submit(int number, bool constrained, const std::vector<int32_t>& resumed = {},
                          bool shows_logits = true, const std::string& salt = "") {
-    v1::DecodeRequest request;
+    fleet::v1::DecodeRequest request;
     request.set_salt(salt);
     *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
     for (int i = 0; i < 20; ++i) request.add_token_ids(300 + (i * 7 + number) % 50);
@@ -81,7 +81,7 @@ class Rig {
     auto parsed = ParseRequest(request, *engine_, Tokenizer(), markers_);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     Sequence& sequence = **parsed;
-    sequence.send = [&answer](const v1::DecodeEvent& event) {
+    sequence.send = [&answer](const fleet::v1::DecodeEvent& event) {
       if (event.has_finished()) answer.preemptions = event.finished().relay().preemptions();
       const v1::Delta& delta = event.delta();
       answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());

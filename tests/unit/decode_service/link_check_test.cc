@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/synchronization/notification.h"
-#include "baton/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/transfer/host_link.h"
@@ -14,7 +14,7 @@ namespace baton::decode_service {
 namespace {
 
 // A prefill worker that serves nothing but tests of links, as the test wants it.
-class Peer final : public v1::Prefill::CallbackService {
+class Peer final : public fleet::v1::Prefill::CallbackService {
  public:
   explicit Peer(const kv::KvLayout& layout) : store_(kv::KvStore::Create(layout, 1).value()) {}
 
@@ -31,9 +31,9 @@ class Peer final : public v1::Prefill::CallbackService {
     return server_->address();
   }
 
-  grpc::ServerWriteReactor<v1::KvChunk>* TestLink(grpc::CallbackServerContext*,
-                                                  const v1::TestLinkRequest* request) override {
-    auto stream = rpc::ServerStream<v1::KvChunk>::Create();
+  grpc::ServerWriteReactor<fleet::v1::KvChunk>* TestLink(grpc::CallbackServerContext*,
+                                                         const fleet::v1::TestLinkRequest* request) override {
+    auto stream = rpc::ServerStream<fleet::v1::KvChunk>::Create();
     absl::MutexLock lock(&mutex_);
     waiting_.emplace_back(stream, transfer::Ticket::FromProto(request->ticket()));
     if ((++tests_ == 1 || tests_ >= answer_after_) && !never_) {
@@ -43,12 +43,13 @@ class Peer final : public v1::Prefill::CallbackService {
   }
 
  private:
-  void Answer(rpc::ServerStream<v1::KvChunk>& stream, transfer::Ticket ticket)
+  void Answer(rpc::ServerStream<fleet::v1::KvChunk>& stream, transfer::Ticket ticket)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::vector<BlockId> table(static_cast<size_t>(ticket.blocks()), BlockId(0));
     transfer::Shipment shipment(std::move(ticket), link_, store_, int64_t{1} << 20);
-    const absl::Status shipped = shipment.Ship(table, 0, std::ssize(table), 0, store_.layout().layers,
-                                               [&](v1::KvChunk chunk) { stream.Send(std::move(chunk)); });
+    const absl::Status shipped =
+        shipment.Ship(table, 0, std::ssize(table), 0, store_.layout().layers,
+                      [&](fleet::v1::KvChunk chunk) { stream.Send(std::move(chunk)); });
     sent_bytes_ += shipment.shipped_bytes();
     stream.Finish(shipped);
   }
@@ -60,7 +61,7 @@ class Peer final : public v1::Prefill::CallbackService {
   int tests_ = 0;
   bool never_ = false;
   int64_t sent_bytes_ = 0;
-  std::vector<std::pair<std::shared_ptr<rpc::ServerStream<v1::KvChunk>>, transfer::Ticket>> waiting_;
+  std::vector<std::pair<std::shared_ptr<rpc::ServerStream<fleet::v1::KvChunk>>, transfer::Ticket>> waiting_;
   std::unique_ptr<rpc::Server> server_;
 };
 
@@ -68,14 +69,14 @@ class LinkCheckTest : public testing::Test {
  protected:
   class Role final : public worker::Stepper {
    public:
-    v1::Role role() const override { return v1::ROLE_DECODE; }
+    fleet::v1::Role role() const override { return fleet::v1::ROLE_DECODE; }
     grpc::Service& service() override { return service_; }
     bool Step() override { return false; }
     worker::RoleReport Report() override { return {}; }
     void Abort(const absl::Status&) override {}
 
    private:
-    v1::Decode::CallbackService service_;
+    fleet::v1::Decode::CallbackService service_;
   };
 
   LinkCheckTest() {
@@ -85,7 +86,7 @@ class LinkCheckTest : public testing::Test {
     options.engine.kv_bytes = int64_t{16} << 20;
     options.listen = "127.0.0.1:0";
     options.metrics_listen = "";
-    runtime_ = worker::WorkerRuntime::Create(options, v1::ROLE_DECODE, "decode").value();
+    runtime_ = worker::WorkerRuntime::Create(options, fleet::v1::ROLE_DECODE, "decode").value();
     EXPECT_TRUE(runtime_->Serve({&role_}, false).ok());
     peer_ = std::make_unique<Peer>(runtime_->engine().store().layout());
   }

@@ -12,8 +12,8 @@ constexpr int32_t kThinkCloser = 2045, kCallOpener = 2046;
 
 }  // namespace
 
-v1::DecodeRequest RandomRequests::Next() {
-  v1::DecodeRequest request;
+fleet::v1::DecodeRequest RandomRequests::Next() {
+  fleet::v1::DecodeRequest request;
   request.set_request_id(std::to_string(number_));
   request.set_salt(std::to_string(number_++));
   const int32_t first = options_.first_token;
@@ -54,7 +54,7 @@ v1::DecodeRequest RandomRequests::Next() {
   return request;
 }
 
-void RandomRequests::FillContext(v1::DecodeRequest& request) {
+void RandomRequests::FillContext(fleet::v1::DecodeRequest& request) {
   const int tokens = 1 + Below(40);
   while (request.token_ids_size() < options_.context - tokens) {
     request.add_token_ids(request.token_ids(Below(static_cast<size_t>(request.token_ids_size()))));
@@ -67,9 +67,9 @@ void RandomRequests::FillContext(v1::DecodeRequest& request) {
   request.clear_answer_format();
 }
 
-void RandomRequests::AddFormat(v1::DecodeRequest& request) {
+void RandomRequests::AddFormat(fleet::v1::DecodeRequest& request) {
   v1::SamplingParams& sampling = *request.mutable_sampling();
-  v1::AnswerFormat& format = *request.mutable_answer_format();
+  fleet::v1::AnswerFormat& format = *request.mutable_answer_format();
   format.set_name("hermes");
   format.add_tools("get");
   format.set_one_call(OneIn(2));
@@ -81,7 +81,7 @@ void RandomRequests::AddFormat(v1::DecodeRequest& request) {
   if (OneIn(2)) (*sampling.mutable_logit_bias())[kCallOpener] = 3;
 }
 
-void RandomRequests::AddGrammar(v1::DecodeRequest& request) {
+void RandomRequests::AddGrammar(fleet::v1::DecodeRequest& request) {
   v1::StopConditions& stop = *request.mutable_stop();
   stop.set_ignore_eos(false);
   constexpr std::array kGrammars = {

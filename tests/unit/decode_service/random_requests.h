@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <random>
 
-#include "baton/v1/decode.pb.h"
+#include "baton/fleet/v1/decode.pb.h"
 
 namespace baton::decode_service {
 
@@ -24,16 +24,16 @@ class RandomRequests {
   explicit RandomRequests(uint64_t seed, const RequestsOptions& options = {})
       : options_(options), random_(seed) {}
 
-  v1::DecodeRequest Next();
+  fleet::v1::DecodeRequest Next();
 
   int Below(size_t n) { return static_cast<int>(random_() % n); }
   bool OneIn(int n) { return random_() % static_cast<uint64_t>(n) == 0; }
 
  private:
   // A prompt that leaves room for an answer of at most 40 tokens.
-  void FillContext(v1::DecodeRequest& request);
-  void AddFormat(v1::DecodeRequest& request);
-  void AddGrammar(v1::DecodeRequest& request);
+  void FillContext(fleet::v1::DecodeRequest& request);
+  void AddFormat(fleet::v1::DecodeRequest& request);
+  void AddGrammar(fleet::v1::DecodeRequest& request);
 
   const RequestsOptions options_;
   std::mt19937_64 random_;

@@ -34,7 +34,7 @@ void AddParts(const v1::Delta& delta, Answer& answer) {
 }
 
 template <typename Client>
-void Hear(Client& client, const v1::DecodeEvent& event, bool even) {
+void Hear(Client& client, const fleet::v1::DecodeEvent& event, bool even) {
   Answer& answer = client.answer;
   if (event.has_delta()) {
     const v1::Delta& delta = event.delta();
@@ -123,7 +123,7 @@ SpeculationRig::SpeculationRig(const RigOptions& options)
     wanted.local_prefill_tokens = 4;
     prefill_->engine = MakeEngine(options, 128, fuzz::kTinySeed, false);
     prefill_->client.AddWorker(kPrefillAddress, *prefill_->engine, {.chunk_tokens = 32, .token_budget = 64});
-    prefill_->client.SetFault(kPrefillAddress, [this](int, v1::PrefillEvent&, bool&) {
+    prefill_->client.SetFault(kPrefillAddress, [this](int, fleet::v1::PrefillEvent&, bool&) {
       const bool breaks = disturb_ != 0 && random_() % 40 == 0;
       return breaks ? absl::UnavailableError("the link broke") : absl::OkStatus();
     });
@@ -141,7 +141,8 @@ const std::shared_ptr<const text::Tokenizer>& SpeculationRig::Tokenizer() {
   return tokenizer;
 }
 
-std::vector<Answer> SpeculationRig::Run(const std::vector<v1::DecodeRequest>& requests, uint64_t disturb) {
+std::vector<Answer> SpeculationRig::Run(const std::vector<fleet::v1::DecodeRequest>& requests,
+                                        uint64_t disturb) {
   disturb_ = disturb;
   random_.seed(static_cast<uint32_t>(disturb));
   const auto one_in = [&](uint32_t n) { return disturb != 0 && random_() % n == 0; };
@@ -212,11 +213,11 @@ void SpeculationRig::ExpectNothingHeld() {
   }
 }
 
-bool SpeculationRig::Submit(v1::DecodeRequest request, Client& client) {
+bool SpeculationRig::Submit(fleet::v1::DecodeRequest request, Client& client) {
   *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
   for (const int32_t token : client.answer.tokens) request.add_token_ids(token);
   if (prefill_->engine != nullptr) {
-    v1::PrefillTarget& target = *request.add_prefill();
+    fleet::v1::PrefillTarget& target = *request.add_prefill();
     target.set_worker("p");
     target.set_address(kPrefillAddress);
   }
@@ -228,7 +229,7 @@ bool SpeculationRig::Submit(v1::DecodeRequest request, Client& client) {
     return true;
   }
   Sequence& sequence = **parsed;
-  sequence.send = [&client, even = request.output().even_frames()](const v1::DecodeEvent& event) {
+  sequence.send = [&client, even = request.output().even_frames()](const fleet::v1::DecodeEvent& event) {
     Hear(client, event, even);
   };
   sequence.finish = [&client](const absl::Status& status) {
@@ -258,7 +259,7 @@ void SpeculationRig::Leave(Client& client) {
   client.accepted += std::exchange(client.last_accepted, 0);
 }
 
-void ExpectSameAnswer(const v1::DecodeRequest& request, const Answer& plain, const Answer& drafted) {
+void ExpectSameAnswer(const fleet::v1::DecodeRequest& request, const Answer& plain, const Answer& drafted) {
   const std::string what = request.ShortDebugString();
   ASSERT_TRUE(drafted.over) << "it never ended: " << what;
   ASSERT_EQ(plain.failure, drafted.failure) << what;

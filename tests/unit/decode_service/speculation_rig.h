@@ -64,7 +64,7 @@ class SpeculationRig {
   static const std::shared_ptr<const text::Tokenizer>& Tokenizer();
 
   // Answers to all requests. disturb: 0, or a seed of what else happens.
-  std::vector<Answer> Run(const std::vector<v1::DecodeRequest>& requests, uint64_t disturb);
+  std::vector<Answer> Run(const std::vector<fleet::v1::DecodeRequest>& requests, uint64_t disturb);
   engine::Engine& engine() { return *engine_; }
   size_t handoffs() const;
 
@@ -78,7 +78,7 @@ class SpeculationRig {
     uint32_t last_drafted = 0, last_accepted = 0;
   };
 
-  bool Submit(v1::DecodeRequest request, Client& client);
+  bool Submit(fleet::v1::DecodeRequest request, Client& client);
   void Leave(Client& client);
   void CheckPools();
   void ExpectNothingHeld();
@@ -103,6 +103,6 @@ class SpeculationRig {
 };
 
 // Adds a failure if the two differ in anything but how much was drafted.
-void ExpectSameAnswer(const v1::DecodeRequest& request, const Answer& plain, const Answer& drafted);
+void ExpectSameAnswer(const fleet::v1::DecodeRequest& request, const Answer& plain, const Answer& drafted);
 
 }  // namespace baton::decode_service

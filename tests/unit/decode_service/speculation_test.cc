@@ -26,8 +26,8 @@ int HowMany() {
 }
 
 // The next turn, on the blocks that the answer has left: what was refused is not among them.
-v1::DecodeRequest NextTurn(const v1::DecodeRequest& request, const Answer& answer) {
-  v1::DecodeRequest next = request;
+fleet::v1::DecodeRequest NextTurn(const fleet::v1::DecodeRequest& request, const Answer& answer) {
+  fleet::v1::DecodeRequest next = request;
   for (const int32_t token : answer.tokens) next.add_token_ids(token);
   next.add_token_ids(request.token_ids(0));
   next.mutable_stop()->set_max_tokens(4);
@@ -75,7 +75,7 @@ Counted DraftsChangeNothing(RigOptions rig, int requests, bool real, const Reque
   SpeculationRig drafts(rig);
   Counted counted;
   for (int done = 0; done < requests;) {
-    std::vector<v1::DecodeRequest> round;
+    std::vector<fleet::v1::DecodeRequest> round;
     for (int i = 0; i < 6; ++i) round.push_back(random.Next());
     const std::vector<Answer> expected = plain.Run(round, 0);
     for (size_t i = 0; i < round.size(); ++i) {
@@ -83,7 +83,7 @@ Counted DraftsChangeNothing(RigOptions rig, int requests, bool real, const Reque
       for (const int32_t token : expected[i].tokens) answer.emplace_back(token);
     }
     const std::vector<Answer> seen = drafts.Run(round, seed + static_cast<uint64_t>(done));
-    std::vector<v1::DecodeRequest> turns;
+    std::vector<fleet::v1::DecodeRequest> turns;
     for (size_t i = 0; i < round.size(); ++i) {
       ExpectSameAnswer(round[i], expected[i], seen[i]);
       if (testing::Test::HasFatalFailure()) return counted;

@@ -73,7 +73,8 @@ class DiskTest : public TwoWorkersTest {
     bool begun = false;
     loop_->Run([&] {
       const int64_t here = here_->pool().MatchPrefix(chain);
-      const v1::PeerPrefix disk = source_->Find(std::span(chain).first(static_cast<size_t>(blocks)), here);
+      const fleet::v1::PeerPrefix disk =
+          source_->Find(std::span(chain).first(static_cast<size_t>(blocks)), here);
       if (disk.blocks() == 0 || !loads_->Worthwhile(disk, disk.blocks() - here, 0, saved_)) return;
       prefetch_ = PrefixPrefetch::Begin(
           *loads_, here_->pool(), here_->RootFor(kv::TenantSalt(salt)), disk, "request", tokens, chain, 0,

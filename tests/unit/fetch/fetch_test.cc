@@ -98,7 +98,7 @@ TEST_F(FetchTest, LeasesComeWithTheirBlocks) {
 
 TEST_F(FetchTest, AWorkerThatTellsOfNoLeasesHandsNoneOver) {
   Hold(*there_, tokens_, 6, {{.lease_class = kv::LeaseClass::k1h, .blocks = 6}}, clock_.Now());
-  client_.SetFault([](int, v1::FetchEvent& event, bool&) {
+  client_.SetFault([](int, fleet::v1::FetchEvent& event, bool&) {
     if (event.has_found()) event.mutable_found()->clear_leases();  // as older ones
     return absl::OkStatus();
   });
@@ -124,7 +124,7 @@ struct Broken {
   const char* name;
   const char* message;  // of the end
   // Changes the event with this index (0 is Found), or ends the call.
-  std::function<absl::Status(v1::FetchEvent&, bool& again)> fault;
+  std::function<absl::Status(fleet::v1::FetchEvent&, bool& again)> fault;
   int index = 4;
 };
 
@@ -133,7 +133,7 @@ class BrokenFetchTest : public FetchTest, public ::testing::WithParamInterface<B
 TEST_P(BrokenFetchTest, KeepsWhatWasCommittedAndLetsGoOfTheRest) {
   const Broken& broken = GetParam();
   bool done = false;
-  client_.SetFault([&](int index, v1::FetchEvent& event, bool& again) {
+  client_.SetFault([&](int index, fleet::v1::FetchEvent& event, bool& again) {
     if (done || index != broken.index) return absl::OkStatus();
     done = true;
     return broken.fault(event, again);
@@ -158,7 +158,7 @@ TEST_P(BrokenFetchTest, KeepsWhatWasCommittedAndLetsGoOfTheRest) {
   ExpectNothingHeld();
 }
 
-v1::KvChunk& Chunk(v1::FetchEvent& event) { return *event.mutable_chunk(); }
+fleet::v1::KvChunk& Chunk(fleet::v1::FetchEvent& event) { return *event.mutable_chunk(); }
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, BrokenFetchTest,
@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
                              0},
                       Broken{"LeaseOfMore", "a lease of 9 blocks of the 8",
                              [](auto& event, bool&) {
-                               v1::HeldLease& lease = *event.mutable_found()->add_leases();
+                               fleet::v1::HeldLease& lease = *event.mutable_found()->add_leases();
                                lease.set_blocks(9);
                                lease.set_ttl(v1::CACHE_TTL_5M);
                                return absl::OkStatus();
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
                              0},
                       Broken{"LeaseForEver", "longer than its TTL",
                              [](auto& event, bool&) {
-                               v1::HeldLease& lease = *event.mutable_found()->add_leases();
+                               fleet::v1::HeldLease& lease = *event.mutable_found()->add_leases();
                                lease.set_blocks(8);
                                lease.set_ttl(v1::CACHE_TTL_1H);
                                lease.set_seconds_left(UINT32_MAX);
@@ -245,9 +245,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST_F(FetchTest, AMissingChunkIsNoticedAtTheEnd) {
-  client_.SetFault([](int index, v1::FetchEvent& event, bool&) {
+  client_.SetFault([](int index, fleet::v1::FetchEvent& event, bool&) {
     // The chunk of block 3 never comes; in its place that of block 4, and so on.
-    if (index == 4) *event.mutable_found() = v1::FetchFound();
+    if (index == 4) *event.mutable_found() = fleet::v1::FetchFound();
     return absl::OkStatus();
   });
   Start();
@@ -274,7 +274,7 @@ TEST_F(FetchTest, AHolderThatRestartedHasNothing) {
 TEST_F(FetchTest, NobodyAtTheAddress) {
   const auto chain = Chain(*here_, tokens_);
   auto blocks = here_->pool().Allocate(2).value();
-  v1::PeerPrefix peer = Peer(2);
+  fleet::v1::PeerPrefix peer = Peer(2);
   peer.set_address("nowhere");
   const auto fetch = fetcher_->Start(peer, "request", std::span(chain).first(2), blocks, 1, 1,
                                      {.committed = [](int64_t) { FAIL(); },
@@ -316,7 +316,7 @@ TEST_F(FetchTest, BlocksStayUntilAWriteThatHasBegunIsOver) {
 
 TEST_F(FetchTest, AnEndIsToldAfterTheLastWrite) {
   receiver_.late = true;
-  client_.SetFault([](int index, v1::FetchEvent&, bool&) {
+  client_.SetFault([](int index, fleet::v1::FetchEvent&, bool&) {
     return index == 3 ? absl::UnavailableError("connection reset") : absl::OkStatus();
   });
   Start();
@@ -334,10 +334,10 @@ TEST_F(FetchTest, TheForecastDecidesAndLearns) {
   EXPECT_TRUE(fetcher_->Worthwhile(Peer(8), 8, 0, 1));
   EXPECT_TRUE(fetcher_->Worthwhile(Peer(8), 8, 1, 1e-3)) << "the wait hides it";
   EXPECT_FALSE(fetcher_->Worthwhile(Peer(0), 0, 1, 1));
-  v1::PeerPrefix self = Peer(8);
+  fleet::v1::PeerPrefix self = Peer(8);
   self.set_worker("here");
   EXPECT_FALSE(fetcher_->Worthwhile(self, 8, 1, 1)) << "from itself";
-  EXPECT_FALSE(fetcher_->Worthwhile(v1::PeerPrefix(), 8, 1, 1)) << "from nowhere";
+  EXPECT_FALSE(fetcher_->Worthwhile(fleet::v1::PeerPrefix(), 8, 1, 1)) << "from nowhere";
   const double before = fetcher_->Seconds(kBlocks);
   for (int i = 0; i < 20; ++i) {
     Start();

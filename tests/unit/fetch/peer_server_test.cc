@@ -15,7 +15,7 @@ class PeerServerTest : public TwoWorkersTest {
   PeerServerTest() : TwoWorkersTest(24, {.max_fetches = 2}) { Hold(*there_, tokens_, 8); }
 
   struct Caller {
-    std::vector<v1::FetchEvent> events;
+    std::vector<fleet::v1::FetchEvent> events;
     std::optional<absl::Status> finished;
     bool congested = false;
   };
@@ -25,7 +25,7 @@ class PeerServerTest : public TwoWorkersTest {
     ask.hashes.resize(blocks);
     ask.ticket = {Incarnation(1), TicketId(id), 0, std::vector<Generation>(blocks, Generation(1))};
     Caller& caller = callers_[id];
-    ask.send = [&caller](v1::FetchEvent event) { caller.events.push_back(std::move(event)); };
+    ask.send = [&caller](fleet::v1::FetchEvent event) { caller.events.push_back(std::move(event)); };
     ask.finish = [&caller](absl::Status status) { caller.finished = std::move(status); };
     ask.congested = [&caller] { return caller.congested; };
     return server_->Submit(id, std::move(ask));
@@ -115,7 +115,7 @@ TEST_F(PeerServerTest, ItsOwnWorkersNeedsComeFirst) {
 }
 
 TEST_F(PeerServerTest, RequestsAreChecked) {
-  v1::FetchRequest request;
+  fleet::v1::FetchRequest request;
   *request.mutable_fingerprint() = transfer::ToProto(there_->fingerprint());
   EXPECT_TRUE(absl::IsInvalidArgument(ParseRequest(request, *there_).status())) << "no hashes";
   request.set_hashes(std::string(40, 'x'));

@@ -20,7 +20,8 @@ namespace baton::fetch {
 class LateReceiver final : public transfer::LinkReceiver {
  public:
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override {
+  void Receive(const fleet::v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces,
+               Done done) override {
     if (!late) {
       host_.Receive(chunk, "", pieces, std::move(done));
     } else {
@@ -109,8 +110,8 @@ class TwoWorkersTest : public ::testing::Test {
     return static_cast<std::byte>(hash.bytes()[at % kv::BlockHash::kBytes] + at / kv::BlockHash::kBytes);
   }
 
-  static v1::PeerPrefix Peer(int64_t blocks) {
-    v1::PeerPrefix peer;
+  static fleet::v1::PeerPrefix Peer(int64_t blocks) {
+    fleet::v1::PeerPrefix peer;
     peer.set_worker("there");
     peer.set_address("there");
     peer.set_blocks(static_cast<uint32_t>(blocks));

@@ -166,8 +166,9 @@ TEST(AnthropicRequestTest, CountsNeedNoLimit) {
   const auto read = ReadAnthropicCount(
       Json::parse(R"({"messages": [{"role": "user", "content": "hi"}], "thinking": {"type": "disabled"}})"));
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->conversation().messages_size(), 1);
-  EXPECT_FALSE(read->conversation().enable_thinking());
+  EXPECT_EQ(read->chat().conversation().messages_size(), 1);
+  EXPECT_TRUE(read->chat().thinking().has_enabled());
+  EXPECT_FALSE(read->chat().thinking().enabled());
 }
 
 }  // namespace

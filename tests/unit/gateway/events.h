@@ -57,7 +57,7 @@ inline v1::GenerateResponse FinishedEvent(v1::FinishReason reason, uint32_t choi
   finished.set_reason(reason);
   finished.mutable_usage()->set_prompt_tokens(10);
   finished.mutable_usage()->set_cached_tokens(4);
-  finished.mutable_usage()->set_written_5m_tokens(1);
+  finished.mutable_usage()->set_written_five_minutes_tokens(1);
   finished.mutable_usage()->set_plain_tokens(5);
   finished.mutable_usage()->set_completion_tokens(3);
   finished.mutable_usage()->set_thinking_tokens(1);

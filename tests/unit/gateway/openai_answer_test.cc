@@ -204,7 +204,7 @@ TEST(AnswerTest, StreamsOfSeveralPromptsAreWholeTogether) {
   EXPECT_EQ(sum.completion_tokens(), 9u);
   EXPECT_EQ(sum.cached_tokens(), 8u);
   EXPECT_EQ(sum.thinking_tokens(), 3u);
-  EXPECT_EQ(sum.written_5m_tokens(), 2u);
+  EXPECT_EQ(sum.written_five_minutes_tokens(), 2u);
 }
 
 TEST(AnswerTest, AStreamThatEndsTooSoonIsAnError) {
@@ -221,9 +221,9 @@ TEST(AnswerTest, AStreamThatEndsTooSoonIsAnError) {
 TEST(OpenAiAnswerTest, WhoAsksIsToldWhereTheTimeWent) {
   v1::GenerateResponse end = FinishedEvent(v1::FINISH_REASON_STOP_TOKEN);
   v1::Finished& finished = *end.mutable_finished();
-  finished.mutable_timing()->set_admit(0.25);
-  finished.mutable_timing()->set_prefill(0.5);
-  finished.mutable_timing()->set_ttft(0.75);
+  finished.mutable_timing()->set_admit_seconds(0.25);
+  finished.mutable_timing()->set_prefill_seconds(0.5);
+  finished.mutable_timing()->set_ttft_seconds(0.75);
   finished.mutable_relay()->set_decode_worker("d");
   finished.mutable_relay()->set_prefill_worker("p");
   finished.mutable_relay()->set_link("host");

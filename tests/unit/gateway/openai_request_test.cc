@@ -350,8 +350,8 @@ TEST(OpenAiRequestTest, PromptsAreBoundedAndSoIsWhatIsSentWithEach) {
 }
 
 TEST(OpenAiRequestTest, TokensOfTextAndOfConversations) {
-  EXPECT_EQ(ReadTokenize(Json::parse(R"({"prompt": "a"})"))->text(), "a");
-  EXPECT_EQ(ReadTokenize(Json::parse(OpenAiWith("")))->conversation().messages_size(), 1);
+  EXPECT_EQ(ReadTokenize(Json::parse(R"({"prompt": "a"})"))->generate().text(), "a");
+  EXPECT_EQ(ReadTokenize(Json::parse(OpenAiWith("")))->chat().conversation().messages_size(), 1);
   EXPECT_THAT(ReadDetokenize(Json::parse(R"({"tokens": [1, 2]})"))->token_ids(), ElementsAre(1, 2));
   EXPECT_TRUE(absl::IsInvalidArgument(ReadDetokenize(Json::parse(R"({"tokens": [-1]})")).status()));
 }

@@ -11,10 +11,10 @@ namespace baton::prefill_service {
 namespace {
 
 struct Caller {
-  std::vector<v1::PrefillEvent> events;
+  std::vector<fleet::v1::PrefillEvent> events;
   std::optional<absl::Status> finished;
 
-  const v1::PrefillDone* done() const {
+  const fleet::v1::PrefillDone* done() const {
     for (const auto& event : events) {
       if (event.has_done()) return &event.done();
     }
@@ -43,7 +43,7 @@ class FetchingSchedulerTest : public fetch::TwoWorkersTest {
                   std::vector<Generation>(BlocksFor(std::ssize(tokens)), Generation(1))};
     if (fetch_blocks > 0) job.peer = Peer(fetch_blocks);
     Caller& peer = peers_[id];
-    job.send = [&peer](v1::PrefillEvent event) { peer.events.push_back(std::move(event)); };
+    job.send = [&peer](fleet::v1::PrefillEvent event) { peer.events.push_back(std::move(event)); };
     job.finish = [this, &peer, id](absl::Status status) {
       peer.finished = std::move(status);
       order_.push_back(id);
@@ -82,7 +82,7 @@ TEST_F(FetchingSchedulerTest, OnlyTheRestIsComputedAndTheLogitsAreTheSame) {
   ASSERT_TRUE(Submit(*scheduler_, 3, Prefix(200), 10).ok());
   Run();
   ASSERT_NE(peers_[3].done(), nullptr);
-  const v1::PrefillDone& done = *peers_[3].done();
+  const fleet::v1::PrefillDone& done = *peers_[3].done();
   EXPECT_EQ(done.logits(), peers_[2].done()->logits()) << "to the last bit";
   EXPECT_EQ(done.fetched_tokens(), 160u);
   EXPECT_EQ(done.fetched_from(), "there");
@@ -116,7 +116,7 @@ TEST_F(FetchingSchedulerTest, OthersGoFirstWhileItWaits) {
 
 TEST_F(FetchingSchedulerTest, WhatCameOfABrokenFetchIsKeptAndTheRestIsComputed) {
   ComputeThere(1, Prefix(200));
-  client_.SetFault([](int index, v1::FetchEvent&, bool&) {
+  client_.SetFault([](int index, fleet::v1::FetchEvent&, bool&) {
     return index == 5 ? absl::UnavailableError("connection reset") : absl::OkStatus();
   });
   ASSERT_TRUE(Submit(*scheduler_, 2, Prefix(200), 12).ok());
@@ -166,7 +166,7 @@ TEST_F(FetchingSchedulerTest, WhoeverRunsNowHasTheRoom) {
   ask.hashes = Chain(*here_, Tokens(23, 15));
   ask.ticket = {Incarnation(9), TicketId(1), 0, std::vector<Generation>(15, Generation(1))};
   std::optional<absl::Status> served;
-  ask.send = [](v1::FetchEvent) {};
+  ask.send = [](fleet::v1::FetchEvent) {};
   ask.finish = [&](absl::Status status) { served = std::move(status); };
   ask.congested = [] { return true; };
   ASSERT_TRUE(here_server_.Submit(1, std::move(ask)).ok());

@@ -20,8 +20,8 @@ class RequestTest : public ::testing::Test {
   }
   static void TearDownTestSuite() { engine_.reset(); }
 
-  static v1::PrefillRequest Good() {
-    v1::PrefillRequest request;
+  static fleet::v1::PrefillRequest Good() {
+    fleet::v1::PrefillRequest request;
     *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
     for (int token = 20; token < 60; ++token) request.add_token_ids(token);
     request.set_salt("a tenant's salt");
@@ -40,21 +40,21 @@ TEST_F(RequestTest, AFlippedBitOfThePromptOrItsSaltIsRefused) {
   ASSERT_TRUE(ParseRequest(Good(), *engine_).ok()) << ParseRequest(Good(), *engine_).status();
   for (int at = 0; at < Good().token_ids_size(); ++at) {
     for (int bit = 0; bit < 32; ++bit) {
-      v1::PrefillRequest request = Good();
+      fleet::v1::PrefillRequest request = Good();
       request.set_token_ids(at,
                             static_cast<int32_t>(static_cast<uint32_t>(request.token_ids(at)) ^ (1u << bit)));
       ASSERT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status())) << at << " " << bit;
     }
   }
   for (size_t at = 0; at < Good().salt().size(); ++at) {
-    v1::PrefillRequest request = Good();
+    fleet::v1::PrefillRequest request = Good();
     (*request.mutable_salt())[at] ^= 4;
     ASSERT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status())) << at;
   }
 }
 
 TEST_F(RequestTest, AFlippedBitOfAReusableSpanIsRefused) {
-  v1::PrefillRequest good = Good();
+  fleet::v1::PrefillRequest good = Good();
   good.add_reusable()->set_begin(3);
   good.mutable_reusable(0)->set_end(38);
   good.set_prompt_crc32c(transfer::PromptChecksum(good));
@@ -62,14 +62,14 @@ TEST_F(RequestTest, AFlippedBitOfAReusableSpanIsRefused) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->reusable, (std::vector<kv::ReusableSpan>{{3, 38}}));
   for (int bit = 0; bit < 32; ++bit) {
-    v1::PrefillRequest request = good;
+    fleet::v1::PrefillRequest request = good;
     request.mutable_reusable(0)->set_begin(3u ^ (1u << bit));
     EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status())) << bit;
     request = good;
     request.mutable_reusable(0)->set_end(38u ^ (1u << bit));
     EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status())) << bit;
   }
-  v1::PrefillRequest request = good;
+  fleet::v1::PrefillRequest request = good;
   request.clear_reusable();
   EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status()));
   // What no router sends.
@@ -83,7 +83,7 @@ TEST_F(RequestTest, AFlippedBitOfAReusableSpanIsRefused) {
 }
 
 TEST_F(RequestTest, ATokenMoreOrLessOrNoChecksumIsRefused) {
-  v1::PrefillRequest request = Good();
+  fleet::v1::PrefillRequest request = Good();
   request.add_token_ids(0);
   EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status()));
   request = Good();

@@ -65,13 +65,13 @@ class Worker {
                   std::vector<Generation>(static_cast<size_t>(blocks), Generation(1))};
     Outcome& outcome = outcomes_[id] = {};
     const int layers = engine_->store().layout().layers;
-    job.send = [this, &outcome, layers](const v1::PrefillEvent& event) {
+    job.send = [this, &outcome, layers](const fleet::v1::PrefillEvent& event) {
       if (event.has_done()) {
         outcome.logits = event.done().logits();
         outcome.cached = event.done().cached_tokens();
       }
       if (!event.has_chunk()) return;
-      const v1::KvChunk& chunk = event.chunk();
+      const fleet::v1::KvChunk& chunk = event.chunk();
       const kv::KvLayout& layout = engine_->store().layout();
       size_t at = 0;
       for (int i = 0; i < chunk.generations_size(); ++i) {

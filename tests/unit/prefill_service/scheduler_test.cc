@@ -19,14 +19,14 @@ constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-gqa-
 
 // What a peer has got so far.
 struct Peer {
-  std::vector<v1::PrefillEvent> events;
+  std::vector<fleet::v1::PrefillEvent> events;
   std::optional<absl::Status> finished;
   bool congested = false;
 
   int64_t computed_tokens() const {
     int64_t tokens = 0;
     for (const auto& event : events) {
-      if (event.progress().state() == v1::PrefillProgress::STATE_COMPUTING)
+      if (event.progress().state() == fleet::v1::PrefillProgress::STATE_COMPUTING)
         tokens = event.progress().tokens_done();
     }
     return tokens;
@@ -40,7 +40,7 @@ struct Peer {
 class SlowLink final : public transfer::LinkSender {
  public:
   std::string_view name() const override { return "slow"; }
-  absl::Status Ship(transfer::ConstPieces pieces, v1::KvChunk& chunk) override {
+  absl::Status Ship(transfer::ConstPieces pieces, fleet::v1::KvChunk& chunk) override {
     int64_t bytes = 0;
     for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
     reserved_[chunk.ticket_id()] -= bytes;
@@ -86,7 +86,7 @@ class SchedulerTest : public ::testing::Test {
     job.ticket = {Incarnation(1), TicketId(id), 0, std::vector<Generation>(BlocksFor(tokens), Generation(1))};
     job.priority = priority;
     Peer& peer = peers_[id];
-    job.send = [&peer](v1::PrefillEvent event) { peer.events.push_back(std::move(event)); };
+    job.send = [&peer](fleet::v1::PrefillEvent event) { peer.events.push_back(std::move(event)); };
     job.finish = [this, &peer, id](absl::Status status) {
       peer.finished = std::move(status);
       order_.push_back(id);
@@ -232,7 +232,7 @@ TEST_F(SchedulerTest, WhoWaitsHearsItsPosition) {
   Make(4, {.chunk_tokens = 16, .token_budget = 16});
   for (JobId id : {1, 2, 3}) ASSERT_TRUE(Submit(id, 64).ok());
   scheduler_->Step();
-  EXPECT_EQ(peers_[3].events.back().progress().state(), v1::PrefillProgress::STATE_QUEUED);
+  EXPECT_EQ(peers_[3].events.back().progress().state(), fleet::v1::PrefillProgress::STATE_QUEUED);
   EXPECT_EQ(peers_[3].events.back().progress().queue_position(), 1u);
 }
 
@@ -339,7 +339,7 @@ TEST_F(SchedulerTest, ACachedPrefixIsShippedAndNotComputedAgain) {
   // The same tokens: job 2 starts one id later.
   ASSERT_TRUE(Submit(2, 64, 0, 0).ok());
   RunUntilIdle();
-  const v1::PrefillDone* done = nullptr;
+  const fleet::v1::PrefillDone* done = nullptr;
   for (const auto& event : peers_[2].events) {
     if (event.has_done()) done = &event.done();
   }

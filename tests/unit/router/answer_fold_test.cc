@@ -63,7 +63,7 @@ TEST(AnswerFoldTest, PartsBecomeWhole) {
   v1::Finished* finished = response.mutable_finished();
   finished->set_reason(v1::FINISH_REASON_LENGTH);
   fold.Add(response);
-  const v1::ChatAnswer& answer = fold.answer();
+  const v1::ChatUnaryResponse& answer = fold.answer();
   EXPECT_EQ(answer.started().request_id(), "r");
   ASSERT_EQ(answer.choices_size(), 1);
   const v1::AnswerChoice& choice = answer.choices(0);

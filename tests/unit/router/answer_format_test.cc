@@ -120,9 +120,6 @@ TEST(AnswerFormatTest, WhatCannotBeObeyedIsRefusedByName) {
   EXPECT_THAT(message("hermes", R"("thinking": {"show": 7})"), HasSubstr("thinking.show: 7"));
   EXPECT_THAT(message("hermes", R"("thinking": {"effort": ")" + std::string(65, 'x') + "\"}"),
               HasSubstr("thinking.effort: 65 bytes"));
-  v1::ChatRequest both = ChatWith(R"("thinking": {"enabled": true})");
-  both.mutable_conversation()->set_enable_thinking(false);
-  EXPECT_THAT(std::string(CheckThinking(Model("hermes"), both).message()), HasSubstr("thinking.enabled"));
 }
 
 TEST(AnswerFormatTest, WhatAModelWithoutAFormatCanDoIsTaken) {

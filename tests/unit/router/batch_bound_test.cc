@@ -61,9 +61,9 @@ class InTimeTest : public DispatcherTest {
     Tell(2);
   }
   void Tell(uint32_t answers_in_time) {
-    v1::WatchEvent event;
+    baton::fleet::v1::WatchEvent event;
     event.set_sequence(++told_ + 1);
-    v1::Load& load = *event.mutable_delta()->mutable_load();
+    baton::fleet::v1::Load& load = *event.mutable_delta()->mutable_load();
     load.set_total_blocks(1000);
     load.set_answers_in_time(answers_in_time);
     ASSERT_TRUE(fleet_.OnEvent(0, event).ok());

@@ -58,7 +58,7 @@ class CacheMarksTest : public testing::Test {
   std::string LeasesOfRequest() {
     std::string text;
     const Prepared prepared = Prepare(request_);
-    for (const v1::CacheLease& lease : prepared.request.leases()) {
+    for (const baton::fleet::v1::CacheLease& lease : prepared.request.leases()) {
       if (!text.empty()) text += ", ";
       text += fmt::format("{} {}", lease.ttl() == v1::CACHE_TTL_1H ? "1h" : "5m", lease.tokens());
     }
@@ -115,7 +115,7 @@ TEST_F(CacheMarksTest, MarksAreOnlyPositions) {
   EXPECT_EQ(Prepare(request_).request.SerializeAsString(), plain) << "parts are one text";
   *user.mutable_parts(0)->mutable_cache() = For(v1::CACHE_TTL_5M);
   *request_.mutable_options()->mutable_cache() = For(v1::CACHE_TTL_5M);
-  v1::DecodeRequest marked = Prepare(request_).request;
+  baton::fleet::v1::DecodeRequest marked = Prepare(request_).request;
   marked.clear_leases();
   EXPECT_EQ(marked.SerializeAsString(), plain);
 }
@@ -232,9 +232,14 @@ TEST_F(CacheMarksTest, WhatIsNoMarkIsRefusedByName) {
   EXPECT_EQ(complaint(), "");
   const std::string content = message(1).content();
   message(1).clear_content();
-  for (int i = 0; i < 2; ++i) *message(1).add_parts()->mutable_cache() = For(v1::CACHE_TTL_5M);
+  const auto add_part = [&] {
+    v1::ContentPart& part = *message(1).add_parts();
+    part.set_text("");  // a mark may stand alone
+    *part.mutable_cache() = For(v1::CACHE_TTL_5M);
+  };
+  for (int i = 0; i < 2; ++i) add_part();
   EXPECT_EQ(complaint(), "") << "eight";
-  *message(1).add_parts()->mutable_cache() = For(v1::CACHE_TTL_5M);
+  add_part();
   EXPECT_THAT(complaint(), HasSubstr("conversation: 9 cache marks"));
   message(1).mutable_parts(2)->clear_cache();
   message(1).set_content("both");

@@ -27,7 +27,6 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
          "{\"city\": \"Oslo\", \"days\": 3, \"by\": [\"a\", null]}"}]},
       {"role": "tool", "content": "rain", "tool_call_id": "c1"}],
     "tools": [{"name": "weather", "description": "tells", "parameters_json": "{\"type\": \"object\"}"}],
-    "enable_thinking": false,
     "template_arguments": {"style": "short"}})");
   EXPECT_TRUE(CheckConversation(conversation).ok());
   // As text: the order of keys is part of what the model reads.
@@ -38,7 +37,7 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
             R"({"city":"Oslo","days":3,"by":["a",null]}}}]},)"
             R"({"role":"tool","content":"rain","tool_call_id":"c1","name":"weather"}],)"
             R"("tools":[{"type":"function","function":{"name":"weather","description":"tells",)"
-            R"("parameters":{"type":"object"}}}],"enable_thinking":false,"add_generation_prompt":true})");
+            R"("parameters":{"type":"object"}}}],"add_generation_prompt":true})");
 }
 
 TEST(TemplateVariablesTest, ArgumentsAreTheClientsTextWhereTheTemplateTakesText) {
@@ -88,6 +87,11 @@ TEST(CheckConversationTest, NamesTheField) {
   EXPECT_EQ(message("{}").find("conversation.messages: empty"), 0u);
   EXPECT_EQ(message(R"({"messages": [{"role": "user"}, {}]})").find("conversation.messages[1].role: empty"),
             0u);
+  EXPECT_EQ(message(R"({"messages": [{"role": "wizard"}]})"),
+            "conversation.messages[0].role: \"wizard\" is none; use \"system\", \"developer\", \"user\", "
+            "\"assistant\", \"tool\"");
+  EXPECT_EQ(message(R"({"messages": [{"role": "user", "parts": [{"text": ""}, {"reusable": true}]}]})"),
+            "conversation.messages[0].parts[1].content: missing; set text");
   EXPECT_EQ(message(R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})")
                 .find("conversation.messages[0].tool_calls[0].name: empty"),
             0u);

@@ -17,19 +17,19 @@ class DispatcherPredictionTest : public DispatcherTest {
   }
   // A decode worker says for the first time what it is, and what its steps take.
   void UpWith(const std::optional<forecast::StepCost>& cost, uint32_t chunk_tokens = 0) {
-    v1::WatchEvent event;
+    baton::fleet::v1::WatchEvent event;
     event.set_sequence(1);
-    v1::WorkerInfo& info = *event.mutable_snapshot()->mutable_info();
+    baton::fleet::v1::WorkerInfo& info = *event.mutable_snapshot()->mutable_info();
     info.set_worker_id("d0");
-    info.set_role(v1::ROLE_DECODE);
+    info.set_role(baton::fleet::v1::ROLE_DECODE);
     info.set_incarnation(1);
     info.set_chunk_tokens(chunk_tokens);
     if (cost.has_value()) {
-      info.mutable_step_cost()->set_base(cost->base);
-      info.mutable_step_cost()->set_sequence(cost->sequence);
-      info.mutable_step_cost()->set_context(cost->context);
-      info.mutable_step_cost()->set_token(cost->token);
-      info.mutable_step_cost()->set_pair(cost->pair);
+      info.mutable_step_cost()->set_base_seconds(cost->base);
+      info.mutable_step_cost()->set_sequence_seconds(cost->sequence);
+      info.mutable_step_cost()->set_context_seconds(cost->context);
+      info.mutable_step_cost()->set_token_seconds(cost->token);
+      info.mutable_step_cost()->set_pair_seconds(cost->pair);
     }
     ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
   }
@@ -43,12 +43,12 @@ class DispatcherPredictionTest : public DispatcherTest {
     v1::Finished finished;
     finished.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(tokens));
     finished.mutable_usage()->set_completion_tokens(1);
-    finished.mutable_timing()->set_prefill(took);
+    finished.mutable_timing()->set_prefill_seconds(took);
     placement.booking.FirstToken(clock_.Now());
     placement.first_token(absl::Seconds(took));
     placement.learn(&finished, {});
     results_.erase(name);
-    return finished.placement().predicted_ttft();
+    return finished.placement().predicted_ttft_seconds();
   }
   static double Off(double predicted, double took) { return std::max(predicted / took, took / predicted); }
 
@@ -94,11 +94,11 @@ TEST_F(DispatcherPredictionTest, LocalPrefillBesideAnswersIsPricedByTheWorkersCh
 
 TEST_F(DispatcherPredictionTest, TheRuleThatAWorkerTellsIsKept) {
   for (const bool told : {false, true}) {
-    v1::WatchEvent event;
+    baton::fleet::v1::WatchEvent event;
     event.set_sequence(1);
-    v1::WorkerInfo& info = *event.mutable_snapshot()->mutable_info();
+    baton::fleet::v1::WorkerInfo& info = *event.mutable_snapshot()->mutable_info();
     info.set_worker_id("d0");
-    info.set_role(v1::ROLE_DECODE);
+    info.set_role(baton::fleet::v1::ROLE_DECODE);
     info.set_incarnation(told ? 2 : 1);
     if (told) info.set_local_prefill_tokens(64);
     ASSERT_TRUE(fleet_.OnEvent(0, event).ok());

@@ -229,11 +229,11 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   fleet::Fleet fleet({.router_id = "me", .endpoints = {{"d0:1", fleet::Role::kDecode}}, .vocabulary = 0},
                      probe_, &index);
   Dispatcher dispatcher(Options(), fleet, *placement::MakePolicy("least_loaded", 1), clock_, probe_, &index);
-  v1::WatchEvent event;
+  baton::fleet::v1::WatchEvent event;
   event.set_sequence(1);
-  v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+  baton::fleet::v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
   info->set_worker_id("d0");
-  info->set_role(v1::ROLE_DECODE);
+  info->set_role(baton::fleet::v1::ROLE_DECODE);
   info->set_incarnation(1);
   ASSERT_TRUE(fleet.OnEvent(0, event).ok());
 
@@ -273,11 +273,11 @@ TEST_F(DispatcherTest, NamesAWorkerThatDrainsAsThePeer) {
   const auto chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
                                    std::vector<TokenId>(200 * kBlockTokens, TokenId(7)));
   for (const int endpoint : {0, 1}) {
-    v1::WatchEvent event;
+    baton::fleet::v1::WatchEvent event;
     event.set_sequence(1);
-    v1::Snapshot& snapshot = *event.mutable_snapshot();
+    baton::fleet::v1::Snapshot& snapshot = *event.mutable_snapshot();
     snapshot.mutable_info()->set_worker_id(endpoint == 0 ? "d0" : "d1");
-    snapshot.mutable_info()->set_role(v1::ROLE_DECODE);
+    snapshot.mutable_info()->set_role(baton::fleet::v1::ROLE_DECODE);
     snapshot.mutable_info()->set_incarnation(endpoint + 1);
     snapshot.mutable_info()->set_peer_fetch(true);
     snapshot.mutable_load()->set_total_blocks(10'000);
@@ -287,7 +287,7 @@ TEST_F(DispatcherTest, NamesAWorkerThatDrainsAsThePeer) {
     }
     ASSERT_TRUE(fleet.OnEvent(endpoint, event).ok());
   }
-  v1::WatchEvent drains;
+  baton::fleet::v1::WatchEvent drains;
   drains.set_sequence(2);
   drains.mutable_delta()->set_draining(true);
   ASSERT_TRUE(fleet.OnEvent(0, drains).ok());
@@ -324,11 +324,12 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
     const auto chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
                                      std::vector<TokenId>(250 * kBlockTokens, TokenId(7)));
     for (const int endpoint : {0, 1}) {
-      v1::WatchEvent event;
+      baton::fleet::v1::WatchEvent event;
       event.set_sequence(1);
-      v1::Snapshot& snapshot = *event.mutable_snapshot();
+      baton::fleet::v1::Snapshot& snapshot = *event.mutable_snapshot();
       snapshot.mutable_info()->set_worker_id(endpoint == 0 ? "d0" : "p0");
-      snapshot.mutable_info()->set_role(endpoint == 0 ? v1::ROLE_DECODE : v1::ROLE_PREFILL);
+      snapshot.mutable_info()->set_role(endpoint == 0 ? baton::fleet::v1::ROLE_DECODE
+                                                      : baton::fleet::v1::ROLE_PREFILL);
       snapshot.mutable_info()->set_incarnation(endpoint + 1);
       snapshot.mutable_info()->set_peer_fetch(takes_part);
       snapshot.mutable_load()->set_total_blocks(10'000);

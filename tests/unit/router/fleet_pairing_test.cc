@@ -20,10 +20,11 @@ using ::testing::SizeIs;
 // A digest, and how people see it.
 std::string DigestOf(char byte) { return std::string(32, byte); }
 
-v1::WatchEvent InfoOf(v1::Role role, const std::string& tokenizer, const std::string& ends) {
-  v1::WatchEvent event;
+baton::fleet::v1::WatchEvent InfoOf(baton::fleet::v1::Role role, const std::string& tokenizer,
+                                    const std::string& ends) {
+  baton::fleet::v1::WatchEvent event;
   event.set_sequence(1);
-  v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+  baton::fleet::v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
   info->set_worker_id("w");
   info->set_role(role);
   info->set_tokenizer_digest(tokenizer);
@@ -34,12 +35,13 @@ v1::WatchEvent InfoOf(v1::Role role, const std::string& tokenizer, const std::st
 class FleetPairingTest : public ::testing::Test {
  protected:
   absl::Status Hear(const std::string& tokenizer, const std::string& ends) {
-    return fleet_.OnEvent(0, InfoOf(v1::ROLE_DECODE, tokenizer, ends));
+    return fleet_.OnEvent(0, InfoOf(baton::fleet::v1::ROLE_DECODE, tokenizer, ends));
   }
   // The routers of a worker have these templates.
   void HearTemplates(int endpoint, const std::vector<std::string>& digests) {
-    v1::WatchEvent event =
-        InfoOf(endpoint == 2 ? v1::ROLE_PREFILL : v1::ROLE_DECODE, DigestOf('t'), DigestOf('e'));
+    baton::fleet::v1::WatchEvent event =
+        InfoOf(endpoint == 2 ? baton::fleet::v1::ROLE_PREFILL : baton::fleet::v1::ROLE_DECODE, DigestOf('t'),
+               DigestOf('e'));
     for (const auto& digest : digests) {
       event.mutable_snapshot()->mutable_chat_templates()->add_digests(digest);
     }
@@ -98,12 +100,12 @@ TEST_F(FleetPairingTest, OtherEndsAreRefusedByName) {
 
 TEST_F(FleetPairingTest, WhatIsNotToldIsNotCompared) {
   EXPECT_TRUE(Hear("", "").ok());
-  EXPECT_TRUE(fleet_.OnEvent(2, InfoOf(v1::ROLE_PREFILL, "", "")).ok());
+  EXPECT_TRUE(fleet_.OnEvent(2, InfoOf(baton::fleet::v1::ROLE_PREFILL, "", "")).ok());
   EXPECT_THAT(fleet_.view()->decode, SizeIs(1));
   EXPECT_THAT(fleet_.view()->prefill, SizeIs(1));
   // Nor what the router does not know of itself.
   Fleet unknowing({.router_id = "me", .endpoints = {{"d0:1", Role::kDecode}}}, probe_);
-  EXPECT_TRUE(unknowing.OnEvent(0, InfoOf(v1::ROLE_DECODE, DigestOf('x'), DigestOf('x'))).ok());
+  EXPECT_TRUE(unknowing.OnEvent(0, InfoOf(baton::fleet::v1::ROLE_DECODE, DigestOf('x'), DigestOf('x'))).ok());
 }
 
 TEST_F(FleetPairingTest, EqualTemplatesAreNoNews) {
@@ -125,13 +127,13 @@ TEST_F(FleetPairingTest, AnotherTemplateIsWarnedOfOncePerChange) {
   HearTemplates(0, {DigestOf('o'), DigestOf('m')});
   HearTemplates(1, {DigestOf('o')});
   HearTemplates(2, {DigestOf('o')});
-  v1::WatchEvent load;
+  baton::fleet::v1::WatchEvent load;
   load.set_sequence(2);
   load.mutable_delta()->mutable_load()->set_running(1);
   ASSERT_TRUE(fleet_.OnEvent(0, load).ok());
   EXPECT_THAT(Warnings(), SizeIs(1));
   // A third one, in a delta.
-  v1::WatchEvent delta;
+  baton::fleet::v1::WatchEvent delta;
   delta.set_sequence(3);
   delta.mutable_delta()->mutable_chat_templates()->add_digests(DigestOf('q'));
   ASSERT_TRUE(fleet_.OnEvent(0, delta).ok());

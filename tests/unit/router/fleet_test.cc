@@ -11,18 +11,19 @@
 namespace baton::router::fleet {
 namespace {
 
-v1::Fingerprint Print(const std::string& weights = "w") {
-  v1::Fingerprint fingerprint;
+baton::fleet::v1::Fingerprint Print(const std::string& weights = "w") {
+  baton::fleet::v1::Fingerprint fingerprint;
   fingerprint.set_protocol(1);
   fingerprint.set_weights(weights);
   return fingerprint;
 }
 
 // An incarnation of 0 is that of nobody else.
-v1::WatchEvent Hello(v1::Role role, uint64_t incarnation = 0, const v1::Fingerprint& fingerprint = Print()) {
-  v1::WatchEvent event;
+baton::fleet::v1::WatchEvent Hello(baton::fleet::v1::Role role, uint64_t incarnation = 0,
+                                   const baton::fleet::v1::Fingerprint& fingerprint = Print()) {
+  baton::fleet::v1::WatchEvent event;
   event.set_sequence(1);
-  v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+  baton::fleet::v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
   info->set_worker_id("w");
   info->set_role(role);
   info->set_incarnation(incarnation);
@@ -31,8 +32,8 @@ v1::WatchEvent Hello(v1::Role role, uint64_t incarnation = 0, const v1::Fingerpr
   return event;
 }
 
-v1::WatchEvent LoadOf(uint64_t sequence, uint32_t running) {
-  v1::WatchEvent event;
+baton::fleet::v1::WatchEvent LoadOf(uint64_t sequence, uint32_t running) {
+  baton::fleet::v1::WatchEvent event;
   event.set_sequence(sequence);
   event.mutable_delta()->mutable_load()->set_running(running);
   return event;
@@ -49,18 +50,18 @@ class FleetTest : public ::testing::Test {
 };
 
 TEST_F(FleetTest, ReusesChunksWhereAllWorkersDo) {
-  const auto hello = [](v1::Role role, uint64_t incarnation, bool reuses) {
-    v1::WatchEvent event = Hello(role, incarnation);
+  const auto hello = [](baton::fleet::v1::Role role, uint64_t incarnation, bool reuses) {
+    baton::fleet::v1::WatchEvent event = Hello(role, incarnation);
     event.mutable_snapshot()->mutable_info()->set_chunk_reuse(reuses);
     return event;
   };
-  ASSERT_TRUE(fleet_.OnEvent(0, hello(v1::ROLE_DECODE, 1, true)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, hello(baton::fleet::v1::ROLE_DECODE, 1, true)).ok());
   EXPECT_TRUE(fleet_.view()->chunk_reuse);
-  ASSERT_TRUE(fleet_.OnEvent(2, hello(v1::ROLE_PREFILL, 2, false)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, hello(baton::fleet::v1::ROLE_PREFILL, 2, false)).ok());
   EXPECT_FALSE(fleet_.view()->chunk_reuse);
   fleet_.OnDown(2, absl::UnavailableError("gone"));
   EXPECT_TRUE(fleet_.view()->chunk_reuse);
-  ASSERT_TRUE(fleet_.OnEvent(1, hello(v1::ROLE_DECODE, 3, false)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, hello(baton::fleet::v1::ROLE_DECODE, 3, false)).ok());
   EXPECT_FALSE(fleet_.view()->chunk_reuse);
 }
 
@@ -73,7 +74,7 @@ TEST(WorkerTest, BoundsNumbersThatNoWorkerCanHave) {
                                  .incarnation = Incarnation(1),
                                  .fingerprint = {}},
                 WorkerSlot(0));
-  v1::Load load;
+  baton::fleet::v1::Load load;
   load.set_queued_tokens(UINT64_MAX);
   load.set_total_blocks(UINT64_MAX);
   load.set_free_blocks(UINT64_MAX / 2 + 1);
@@ -98,12 +99,12 @@ TEST(WorkerTest, DoesNotCountItsOwnRequestsTwice) {
                 WorkerSlot(0));
   worker.Book(10);
   worker.Book(10);
-  v1::Load load;
+  baton::fleet::v1::Load load;
   load.set_running(5);
-  v1::Booked& mine = (*load.mutable_booked())["me"];
+  baton::fleet::v1::Booked& mine = (*load.mutable_booked())["me"];
   mine.set_requests(2);
   mine.set_tokens(20);
-  v1::Booked& anothers = (*load.mutable_booked())["another"];
+  baton::fleet::v1::Booked& anothers = (*load.mutable_booked())["another"];
   anothers.set_requests(3);
   anothers.set_tokens(300);
   worker.Report(load, "me");
@@ -115,8 +116,8 @@ TEST(WorkerTest, DoesNotCountItsOwnRequestsTwice) {
 
 TEST_F(FleetTest, IsSettledWhenEveryoneAnsweredOrFailed) {
   EXPECT_FALSE(fleet_.settled());
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
-  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(baton::fleet::v1::ROLE_PREFILL)).ok());
   EXPECT_FALSE(fleet_.settled());
   fleet_.OnDown(1, absl::UnavailableError("connection refused"));
   EXPECT_TRUE(fleet_.settled());
@@ -135,7 +136,7 @@ TEST_F(FleetTest, NamesTheAddressesWhenNobodyIsUp) {
 }
 
 TEST_F(FleetTest, AGapIsDataLoss) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 7)).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7);
   EXPECT_TRUE(absl::IsDataLoss(fleet_.OnEvent(0, LoadOf(4, 9))));
@@ -144,17 +145,17 @@ TEST_F(FleetTest, AGapIsDataLoss) {
 }
 
 TEST_F(FleetTest, ASnapshotOfTheSameIncarnationKeepsTheBookings) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   const Booking booking = fleet_.Book(fleet_.view()->decode[0], nullptr, 10, absl::UnixEpoch());
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->BookedRequests(), 1);
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 2)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE, 2)).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->BookedRequests(), 0) << "a restarted worker owes nothing";
 }
 
 TEST_F(FleetTest, DrainingWorkersTakeNothing) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
-  v1::WatchEvent event;
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
+  baton::fleet::v1::WatchEvent event;
   event.set_sequence(2);
   event.mutable_delta()->set_draining(true);
   ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
@@ -168,9 +169,9 @@ TEST_F(FleetTest, DrainingWorkersTakeNothing) {
 }
 
 TEST_F(FleetTest, AWorkerWithAnotherFingerprintIsLeftOut) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
-  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL)).ok());
-  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("other"))).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(baton::fleet::v1::ROLE_PREFILL)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(baton::fleet::v1::ROLE_DECODE, 1, Print("other"))).ok());
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
   EXPECT_NE(
@@ -180,24 +181,24 @@ TEST_F(FleetTest, AWorkerWithAnotherFingerprintIsLeftOut) {
   EXPECT_NE(fleet_.NoDecodeWorker().message().find("d1:1 (its fingerprint differs from d0:1's in weights)"),
             absl::string_view::npos);
   // It comes back as the others are.
-  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 2)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(baton::fleet::v1::ROLE_DECODE, 2)).ok());
   EXPECT_EQ(fleet_.view()->decode.size(), 2u);
 }
 
 TEST_F(FleetTest, TheLargestGroupIsUsedEvenIfItCameLater) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 1, Print("old"))).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE, 1, Print("old"))).ok());
   EXPECT_EQ(fleet_.view()->decode.size(), 1u);
-  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("new"))).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(baton::fleet::v1::ROLE_DECODE, 1, Print("new"))).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1") << "a tie stays with the first";
-  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL, 1, Print("new"))).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(baton::fleet::v1::ROLE_PREFILL, 1, Print("new"))).ok());
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d1:1");
   EXPECT_EQ(fleet_.view()->prefill.size(), 1u);
 }
 
 TEST_F(FleetTest, RefusesAnotherRoleOrVocabulary) {
-  EXPECT_TRUE(absl::IsFailedPrecondition(fleet_.OnEvent(0, Hello(v1::ROLE_PREFILL))));
-  v1::WatchEvent event = Hello(v1::ROLE_DECODE);
+  EXPECT_TRUE(absl::IsFailedPrecondition(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_PREFILL))));
+  baton::fleet::v1::WatchEvent event = Hello(baton::fleet::v1::ROLE_DECODE);
   event.mutable_snapshot()->mutable_info()->set_vocabulary_tokens(101);
   const absl::Status status = fleet_.OnEvent(1, event);
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
@@ -207,8 +208,8 @@ TEST_F(FleetTest, RefusesAnotherRoleOrVocabulary) {
 }
 
 TEST_F(FleetTest, ABookingIsReleasedOnce) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
-  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(baton::fleet::v1::ROLE_PREFILL)).ok());
   const auto view = fleet_.view();
   int changes = 0;
   fleet_.SetListener([&] { ++changes; });
@@ -227,7 +228,7 @@ TEST_F(FleetTest, ABookingIsReleasedOnce) {
 }
 
 TEST_F(FleetTest, ARefusedWorkerIsTriedByOneRequest) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   const auto worker = fleet_.view()->decode[0];
   const absl::Time now = absl::UnixEpoch();
   fleet_.Book(worker, nullptr, 10, now).Refused(now);
@@ -249,13 +250,13 @@ TEST_F(FleetTest, ARefusedWorkerIsTriedByOneRequest) {
 }
 
 TEST_F(FleetTest, EndpointsComeAndGoAndTheirNumbersDoNotComeBack) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   int changes = 0;
   fleet_.SetListener([&] { ++changes; });
   const int joined = fleet_.AddEndpoint({"d2:1", Role::kDecode});
   EXPECT_EQ(joined, 3);
   EXPECT_EQ(fleet_.view()->decode.size(), 1u) << "an endpoint is no worker yet";
-  ASSERT_TRUE(fleet_.OnEvent(joined, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(joined, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   EXPECT_EQ(fleet_.view()->decode.size(), 2u);
   changes = 0;
   fleet_.RemoveEndpoint(joined);
@@ -267,7 +268,7 @@ TEST_F(FleetTest, EndpointsComeAndGoAndTheirNumbersDoNotComeBack) {
 }
 
 TEST_F(FleetTest, WhatRunsOnAWorkerOutlivesItsEndpoint) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   const auto worker = fleet_.view()->decode[0];
   Booking booking = fleet_.Book(worker, nullptr, 10, absl::UnixEpoch());
   booking.Accepted();
@@ -280,9 +281,9 @@ TEST_F(FleetTest, WhatRunsOnAWorkerOutlivesItsEndpoint) {
 }
 
 TEST_F(FleetTest, AnEndpointThatHasGoneHearsNothing) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE)).ok());
   fleet_.RemoveEndpoint(0);
-  EXPECT_TRUE(absl::IsNotFound(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE))));
+  EXPECT_TRUE(absl::IsNotFound(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE))));
   fleet_.OnDown(0, absl::UnavailableError("gone"));
   EXPECT_TRUE(fleet_.view()->decode.empty());
   EXPECT_EQ(fleet_.NoDecodeWorker().message().find("d0:1"), absl::string_view::npos);
@@ -307,8 +308,8 @@ TEST_F(FleetTest, IsNotSettledBeforeTheListingIsComplete) {
 }
 
 TEST_F(FleetTest, TheFingerprintGroupFollowsTheEndpoints) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 1, Print("old"))).ok());
-  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("new"))).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE, 1, Print("old"))).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(baton::fleet::v1::ROLE_DECODE, 1, Print("new"))).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
   fleet_.RemoveEndpoint(0);
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
@@ -326,8 +327,8 @@ class FleetIndexTest : public ::testing::Test {
     for (size_t i = from; i < to; ++i) bytes += Chain()[i].bytes();
     return bytes;
   }
-  static v1::WatchEvent Holding(size_t blocks, uint64_t incarnation = 1) {
-    v1::WatchEvent event = Hello(v1::ROLE_DECODE, incarnation);
+  static baton::fleet::v1::WatchEvent Holding(size_t blocks, uint64_t incarnation = 1) {
+    baton::fleet::v1::WatchEvent event = Hello(baton::fleet::v1::ROLE_DECODE, incarnation);
     event.mutable_snapshot()->set_stored(Bytes(0, blocks));
     event.mutable_snapshot()->mutable_info()->set_block_hash_domain("domain");
     return event;
@@ -349,7 +350,7 @@ TEST_F(FleetIndexTest, LearnsFromSnapshotsAndDeltas) {
   ASSERT_TRUE(fleet_.OnEvent(0, Holding(2)).ok());
   EXPECT_EQ(fleet_.view()->block_hash_domain, "domain");
   EXPECT_EQ(Longest(), 2u);
-  v1::WatchEvent event;
+  baton::fleet::v1::WatchEvent event;
   event.set_sequence(2);
   event.mutable_delta()->set_stored(Bytes(2, 4));
   ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
@@ -362,9 +363,9 @@ TEST_F(FleetIndexTest, LearnsFromSnapshotsAndDeltas) {
 }
 
 TEST_F(FleetIndexTest, LearnsWhatIsOnDisk) {
-  v1::WatchEvent event = Holding(1);
+  baton::fleet::v1::WatchEvent event = Holding(1);
   event.mutable_snapshot()->set_disk_stored(Bytes(0, 3));
-  event.mutable_snapshot()->mutable_disk_rate()->set_base(0.001);
+  event.mutable_snapshot()->mutable_disk_rate()->set_base_seconds(0.001);
   event.mutable_snapshot()->mutable_disk_rate()->set_bytes_per_second(1e9);
   ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
   const auto on_disk = [&]() -> uint32_t {
@@ -378,7 +379,7 @@ TEST_F(FleetIndexTest, LearnsWhatIsOnDisk) {
   event = {};
   event.set_sequence(2);
   event.mutable_delta()->set_disk_stored(Bytes(3, 4));
-  event.mutable_delta()->mutable_disk_rate()->set_base(0.002);
+  event.mutable_delta()->mutable_disk_rate()->set_base_seconds(0.002);
   event.mutable_delta()->mutable_disk_rate()->set_bytes_per_second(1e9);
   ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
   EXPECT_EQ(on_disk(), 4u);
@@ -433,15 +434,15 @@ TEST_F(FleetIndexTest, MovesNameTheLifeThatMoves) {
 
 // A name with A and AAAA records, or a host under two names.
 TEST_F(FleetTest, AWorkerUnderTwoAddressesIsUsedOnce) {
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 5)).ok());
-  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 5)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE, 5)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(baton::fleet::v1::ROLE_DECODE, 5)).ok());
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
   // If one of the ways is cut, the other is there.
   fleet_.OnDown(0, absl::UnavailableError("no IPv6 here"));
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d1:1");
-  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 6)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(baton::fleet::v1::ROLE_DECODE, 6)).ok());
   EXPECT_EQ(fleet_.view()->decode.size(), 2u) << "another one has taken the address";
 }
 
@@ -458,8 +459,8 @@ TEST_F(FleetIndexTest, AnEndpointThatGoesLeavesTheIndex) {
 }
 
 TEST_F(FleetIndexTest, ARefusedSnapshotTellsTheIndexNothing) {
-  v1::WatchEvent event = Holding(4);
-  event.mutable_snapshot()->mutable_info()->set_role(v1::ROLE_PREFILL);
+  baton::fleet::v1::WatchEvent event = Holding(4);
+  event.mutable_snapshot()->mutable_info()->set_role(baton::fleet::v1::ROLE_PREFILL);
   EXPECT_FALSE(fleet_.OnEvent(0, event).ok());
   EXPECT_EQ(index_.stats().pairs, 0);
   EXPECT_EQ(index_.stats().workers, 0);
@@ -489,9 +490,9 @@ TEST(WorkerTest, KnowsSinceWhenItHasBeenBusy) {
 }
 
 TEST(DifferingFieldTest, NamesEachField) {
-  const v1::Fingerprint base = Print();
+  const baton::fleet::v1::Fingerprint base = Print();
   EXPECT_EQ(DifferingField(base, base), "");
-  v1::Fingerprint other = base;
+  baton::fleet::v1::Fingerprint other = base;
   other.mutable_kv()->set_key_dtype("bf16");
   EXPECT_EQ(DifferingField(base, other), "kv.key_dtype");
   other.set_config("c");
@@ -503,26 +504,26 @@ TEST(DifferingFieldTest, NamesEachField) {
   EXPECT_EQ(DifferingField(base, other), "numerics");
 }
 
-v1::PeerRate RateOf(const std::string& worker, double base, double bytes_per_second) {
-  v1::PeerRate rate;
+baton::fleet::v1::PeerRate RateOf(const std::string& worker, double base, double bytes_per_second) {
+  baton::fleet::v1::PeerRate rate;
   rate.set_worker(worker);
-  rate.set_base(base);
+  rate.set_base_seconds(base);
   rate.set_bytes_per_second(bytes_per_second);
   return rate;
 }
 
 TEST_F(FleetTest, TakesDomainsAndRatesOfPeers) {
-  v1::Fingerprint print = Print();
+  baton::fleet::v1::Fingerprint print = Print();
   print.mutable_kv()->set_layers(10);
   print.mutable_kv()->set_kv_heads(2);
   print.mutable_kv()->set_head_dim(5);
   print.mutable_kv()->set_key_dtype("bf16");
   print.mutable_kv()->set_value_dtype("f8");  // 300 bytes a token
-  v1::WatchEvent decode = Hello(v1::ROLE_DECODE, 1, print);
+  baton::fleet::v1::WatchEvent decode = Hello(baton::fleet::v1::ROLE_DECODE, 1, print);
   decode.mutable_snapshot()->mutable_info()->set_link_domain("node-a");
   *decode.mutable_snapshot()->add_peer_rates() = RateOf("p0", 0.25, 3000);
   ASSERT_TRUE(fleet_.OnEvent(0, decode).ok());
-  v1::WatchEvent prefill = Hello(v1::ROLE_PREFILL, 2, print);
+  baton::fleet::v1::WatchEvent prefill = Hello(baton::fleet::v1::ROLE_PREFILL, 2, print);
   prefill.mutable_snapshot()->mutable_info()->set_worker_id("p0");
   prefill.mutable_snapshot()->mutable_info()->set_link_domain("node-a");
   ASSERT_TRUE(fleet_.OnEvent(2, prefill).ok());
@@ -539,7 +540,7 @@ TEST_F(FleetTest, TakesDomainsAndRatesOfPeers) {
 
   ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 1)).ok());
   EXPECT_EQ(decoder.peer_costs()->size(), 1u) << "a delta without rates changes none";
-  v1::WatchEvent delta = LoadOf(3, 1);
+  baton::fleet::v1::WatchEvent delta = LoadOf(3, 1);
   *delta.mutable_delta()->add_peer_rates() = RateOf("p1", 0, 6000);
   ASSERT_TRUE(fleet_.OnEvent(0, delta).ok());
   ASSERT_EQ(decoder.peer_costs()->size(), 1u) << "one with rates has all of them";
@@ -548,8 +549,8 @@ TEST_F(FleetTest, TakesDomainsAndRatesOfPeers) {
 
 // Rates are another process's word, too.
 TEST_F(FleetTest, LeavesOutRatesThatNoLinkHas) {
-  v1::WatchEvent hello = Hello(v1::ROLE_DECODE, 1);
-  v1::Snapshot& snapshot = *hello.mutable_snapshot();
+  baton::fleet::v1::WatchEvent hello = Hello(baton::fleet::v1::ROLE_DECODE, 1);
+  baton::fleet::v1::Snapshot& snapshot = *hello.mutable_snapshot();
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   for (const double bad : {nan, inf, -inf, -1.0, 0.0, 1e300})
     *snapshot.add_peer_rates() = RateOf("p", 0, bad);
@@ -557,7 +558,7 @@ TEST_F(FleetTest, LeavesOutRatesThatNoLinkHas) {
   *snapshot.add_peer_rates() = RateOf("", 0, 1e9);
   ASSERT_TRUE(fleet_.OnEvent(0, hello).ok());
   EXPECT_TRUE(fleet_.view()->decode.at(0)->peer_costs()->empty());
-  v1::WatchEvent many = LoadOf(2, 1);
+  baton::fleet::v1::WatchEvent many = LoadOf(2, 1);
   for (int i = 0; i < 10'000; ++i)
     *many.mutable_delta()->add_peer_rates() = RateOf(std::to_string(i), 0, 1e9);
   ASSERT_TRUE(fleet_.OnEvent(0, many).ok());

@@ -166,10 +166,11 @@ TEST(ModelRegistryTest, ARequestIsPreparedForTheModelThatItNames) {
   EXPECT_EQ(preparer.Check(chat).message(),
             "conversation: model \"small\" has no chat template; use Generate");
 
-  v1::TokenizeRequest tokenize;
-  tokenize.set_text("Hello there");
-  tokenize.set_model("other");
-  EXPECT_EQ(preparer.Check(tokenize).code(), absl::StatusCode::kNotFound);
+  v1::GenerateRequest counted;
+  counted.set_text("Hello there");
+  counted.set_model("other");
+  EXPECT_EQ(preparer.PromptOf(counted, Tenant{.salt = kv::TenantSalt("")}).status().code(),
+            absl::StatusCode::kNotFound);
   v1::DetokenizeRequest detokenize;
   for (int id = 20; id < 20 + 33; ++id) detokenize.add_token_ids(id);
   EXPECT_TRUE(preparer.Detokenize(detokenize).ok());

@@ -53,12 +53,12 @@ class FakeDecodeClient final : public DecodeClient {
  public:
   struct Worker {
     std::string id;
-    v1::DecodeRequest request;
+    baton::fleet::v1::DecodeRequest request;
     Callbacks callbacks;
     int asked = 1;
     bool cancelled = false;
 
-    void Send(v1::DecodeEvent event) {
+    void Send(baton::fleet::v1::DecodeEvent event) {
       EXPECT_GT(asked, 0) << "an event that was not asked for";
       --asked;
       callbacks.event(std::move(event));
@@ -69,8 +69,9 @@ class FakeDecodeClient final : public DecodeClient {
     }
   };
 
-  std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request, absl::Time,
-                                   const telemetry::TraceContext& trace, Callbacks callbacks) override {
+  std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, baton::fleet::v1::DecodeRequest request,
+                                   absl::Time, const telemetry::TraceContext& trace,
+                                   Callbacks callbacks) override {
     last_trace = trace;
     auto called = std::make_shared<Worker>();
     called->id = worker.identity().id;
@@ -95,22 +96,22 @@ class FakeDecodeClient final : public DecodeClient {
   };
 };
 
-v1::DecodeEvent AcceptedEvent() {
-  v1::DecodeEvent event;
+baton::fleet::v1::DecodeEvent AcceptedEvent() {
+  baton::fleet::v1::DecodeEvent event;
   event.mutable_accepted();
   return event;
 }
 
-v1::DecodeEvent TokenEvent(const std::string& text) {
-  v1::DecodeEvent event;
+baton::fleet::v1::DecodeEvent TokenEvent(const std::string& text) {
+  baton::fleet::v1::DecodeEvent event;
   event.mutable_delta()->set_text(text);
   event.mutable_delta()->set_tokens(1);
   event.mutable_delta()->add_token_ids(7);
   return event;
 }
 
-v1::DecodeEvent FinishedEvent() {
-  v1::DecodeEvent event;
+baton::fleet::v1::DecodeEvent FinishedEvent() {
+  baton::fleet::v1::DecodeEvent event;
   event.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
   return event;
 }

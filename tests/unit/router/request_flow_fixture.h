@@ -60,22 +60,22 @@ const T& Only(const Actions& actions) {
   return *found;
 }
 
-inline v1::DecodeEvent Accepted() {
-  v1::DecodeEvent event;
+inline baton::fleet::v1::DecodeEvent Accepted() {
+  baton::fleet::v1::DecodeEvent event;
   event.mutable_accepted();
   return event;
 }
 
-inline v1::DecodeEvent Token(const std::string& text, int32_t id = 7) {
-  v1::DecodeEvent event;
+inline baton::fleet::v1::DecodeEvent Token(const std::string& text, int32_t id = 7) {
+  baton::fleet::v1::DecodeEvent event;
   event.mutable_delta()->set_text(text);
   event.mutable_delta()->set_tokens(1);
   event.mutable_delta()->add_token_ids(id);
   return event;
 }
 
-inline v1::DecodeEvent Done() {
-  v1::DecodeEvent event;
+inline baton::fleet::v1::DecodeEvent Done() {
+  baton::fleet::v1::DecodeEvent event;
   event.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
   return event;
 }

@@ -39,8 +39,8 @@ TEST_F(RequestFlowTest, AWorkerThatSaysWhatIsWrongIsQuoted) {
 TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   Run();
   flow_->OnWritten(true);
-  v1::DecodeEvent first = Token("a", 5);
-  first.mutable_opening()->mutable_timing()->set_prefill(0.25);
+  baton::fleet::v1::DecodeEvent first = Token("a", 5);
+  first.mutable_opening()->mutable_timing()->set_prefill_seconds(0.25);
   first.mutable_opening()->mutable_usage()->set_decode_cached_tokens(1);
   clock_.Advance(absl::Seconds(1));
   flow_->OnDecodeEvent(0, 1, first);
@@ -51,7 +51,7 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   EXPECT_EQ(Only<Requeue>(lost).avoid, std::vector<Incarnation>{Incarnation(1)});
   EXPECT_EQ(Bookings(), 0);
   const Actions placed = flow_->OnPlaced(0, Place(1));
-  const v1::DecodeRequest& request = Only<Dial>(placed).request;
+  const baton::fleet::v1::DecodeRequest& request = Only<Dial>(placed).request;
   EXPECT_EQ(std::vector<int32_t>(request.token_ids().begin(), request.token_ids().end()),
             (std::vector<int32_t>{1, 2, 5, 6}));
   EXPECT_EQ(request.resumed_tokens(), 2u);
@@ -62,10 +62,10 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   clock_.Advance(absl::Seconds(3));
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Token("c", 7))), "write:c read:0");
   EXPECT_EQ(Names(flow_->OnWritten(true)), "");
-  v1::DecodeEvent done = Done();
+  baton::fleet::v1::DecodeEvent done = Done();
   v1::Finished& told = *done.mutable_finished();
-  told.mutable_timing()->set_prefill(77);
-  told.mutable_timing()->set_tpot(77);
+  told.mutable_timing()->set_prefill_seconds(77);
+  told.mutable_timing()->set_tpot_seconds(77);
   told.mutable_usage()->set_completion_tokens(3);
   told.mutable_usage()->set_decode_cached_tokens(2);
   const Actions end = flow_->OnDecodeEvent(0, 2, done);
@@ -74,9 +74,9 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   EXPECT_EQ(finished.relay().decode_worker(), "d1");
   EXPECT_EQ(finished.usage().completion_tokens(), 3u);
   EXPECT_EQ(finished.usage().decode_cached_tokens(), 1u) << "as the first worker found it";
-  EXPECT_NEAR(finished.timing().prefill(), 0.25, 1e-12);
-  EXPECT_NEAR(finished.timing().ttft(), 1, 1e-12);
-  EXPECT_NEAR(finished.timing().tpot(), 1.5, 1e-12) << "the break counts";
+  EXPECT_NEAR(finished.timing().prefill_seconds(), 0.25, 1e-12);
+  EXPECT_NEAR(finished.timing().ttft_seconds(), 1, 1e-12);
+  EXPECT_NEAR(finished.timing().tpot_seconds(), 1.5, 1e-12) << "the break counts";
   EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 2, absl::OkStatus())), "");
   EXPECT_EQ(Bookings(), 0);
 }
@@ -132,7 +132,7 @@ TEST_F(RequestFlowTest, ABrokenAnswerThatNobodyTakesSaysWhatWasLost) {
 TEST_F(RequestFlowTest, TokensWithoutNamesCantBeResumed) {
   Run();
   flow_->OnWritten(true);
-  v1::DecodeEvent nameless = Token("a");
+  baton::fleet::v1::DecodeEvent nameless = Token("a");
   nameless.mutable_delta()->clear_token_ids();
   flow_->OnDecodeEvent(0, 1, nameless);
   flow_->OnWritten(true);

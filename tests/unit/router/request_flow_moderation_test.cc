@@ -107,7 +107,7 @@ TEST_F(RequestFlowModerationTest, ABadVerdictEndsTheChoiceAndSendsNothingOfIt) {
 TEST_F(RequestFlowModerationTest, TheEndWaitsForTheLastVerdictAndTellsNothingOfABlockedOne) {
   RunModerated(Moderated(Policy::kBlock));
   Hold(3, "bad");
-  v1::DecodeEvent done = Done();
+  baton::fleet::v1::DecodeEvent done = Done();
   done.mutable_finished()->set_reason(v1::FINISH_REASON_STOP_STRING);
   done.mutable_finished()->set_stop_match("stop");
   const Actions end = flow_->OnDecodeEvent(0, 1, done);

@@ -46,7 +46,7 @@ TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
     placement.fetch_from = peer;
     placement.fetch_blocks = 12;
     const Actions actions = flow_->OnPlaced(0, std::move(placement));
-    const v1::DecodeRequest& request = Only<Dial>(actions).request;
+    const baton::fleet::v1::DecodeRequest& request = Only<Dial>(actions).request;
     EXPECT_EQ(request.fetch().blocks(), prefill ? 0u : 12u) << "the decode worker's own, if it prefills";
     flow_->OnCancelled();
     flow_->OnDecodeEnd(0, 1, absl::CancelledError(""));
@@ -235,21 +235,22 @@ TEST_F(RequestFlowTest, ThePhasesAddUpToTtft) {
   clock_.Advance(absl::Milliseconds(20));
   flow_->OnDecodeEvent(0, 1, Token("b"));
   flow_->OnWritten(true);
-  v1::DecodeEvent done = Done();
-  done.mutable_finished()->mutable_timing()->set_decode_queue(0.010);
-  done.mutable_finished()->mutable_timing()->set_prefill(0.060);
-  done.mutable_finished()->mutable_timing()->set_first_token(0.001);
+  baton::fleet::v1::DecodeEvent done = Done();
+  done.mutable_finished()->mutable_timing()->set_decode_queue_seconds(0.010);
+  done.mutable_finished()->mutable_timing()->set_prefill_seconds(0.060);
+  done.mutable_finished()->mutable_timing()->set_first_token_seconds(0.001);
   const Actions actions = flow_->OnDecodeEvent(0, 1, done);
   const v1::Timing& timing = Only<WriteLast>(actions).response.finished().timing();
-  EXPECT_DOUBLE_EQ(timing.admit(), 0.005);
-  EXPECT_DOUBLE_EQ(timing.decode_queue(), 0.010);
-  EXPECT_DOUBLE_EQ(timing.prefill(), 0.060);
-  EXPECT_NEAR(timing.first_token(), 0.030, 1e-12);
-  EXPECT_NEAR(timing.ttft(), 0.105, 1e-12);
-  EXPECT_EQ(timing.ttft(), timing.admit() + timing.decode_queue() + timing.prefill_queue() +
-                               timing.prefill() + timing.transfer() + timing.first_token());
-  EXPECT_NEAR(timing.tpot(), 0.020, 1e-12);
-  EXPECT_NEAR(timing.e2e(), 0.125, 1e-12);
+  EXPECT_DOUBLE_EQ(timing.admit_seconds(), 0.005);
+  EXPECT_DOUBLE_EQ(timing.decode_queue_seconds(), 0.010);
+  EXPECT_DOUBLE_EQ(timing.prefill_seconds(), 0.060);
+  EXPECT_NEAR(timing.first_token_seconds(), 0.030, 1e-12);
+  EXPECT_NEAR(timing.ttft_seconds(), 0.105, 1e-12);
+  EXPECT_EQ(timing.ttft_seconds(), timing.admit_seconds() + timing.decode_queue_seconds() +
+                                       timing.prefill_queue_seconds() + timing.prefill_seconds() +
+                                       timing.transfer_seconds() + timing.first_token_seconds());
+  EXPECT_NEAR(timing.tpot_seconds(), 0.020, 1e-12);
+  EXPECT_NEAR(timing.e2e_seconds(), 0.125, 1e-12);
 }
 
 TEST(ProbeTest, AnAnswerIsGoodputWhenItKeepsBothBounds) {
@@ -267,8 +268,8 @@ TEST(ProbeTest, AnAnswerIsGoodputWhenItKeepsBothBounds) {
 
 TEST(SplitTtftTest, NeverReportsMoreThanThereWas) {
   v1::Timing worker;
-  worker.set_prefill(3);
-  worker.set_transfer(1);
+  worker.set_prefill_seconds(3);
+  worker.set_transfer_seconds(1);
   const PhaseSeconds phases = SplitTtft(2.5, 0.5, worker);
   EXPECT_DOUBLE_EQ(phases.prefill, 1.5);
   EXPECT_DOUBLE_EQ(phases.transfer, 0.5);

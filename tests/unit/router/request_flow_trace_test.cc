@@ -69,8 +69,8 @@ TEST_F(RequestTraceTest, ARequestThatEndsWell) {
   flow_->OnDecodeEvent(0, 1, Token("a"));
   flow_->OnWritten(true);
   clock_.Advance(absl::Seconds(3));
-  v1::DecodeEvent done = Done();
-  done.mutable_finished()->mutable_timing()->set_prefill(1.5);
+  baton::fleet::v1::DecodeEvent done = Done();
+  done.mutable_finished()->mutable_timing()->set_prefill_seconds(1.5);
   const Actions ended = flow_->OnDecodeEvent(0, 1, done);
   const v1::Timing timing = Only<WriteLast>(ended).response.finished().timing();
 
@@ -92,7 +92,7 @@ TEST_F(RequestTraceTest, ARequestThatEndsWell) {
   EXPECT_EQ(admit.parent, whole.id);
   EXPECT_EQ(Start(admit), 0);
   EXPECT_EQ(End(admit), 3);
-  EXPECT_NEAR(timing.admit(), 3, 1e-9);
+  EXPECT_NEAR(timing.admit_seconds(), 3, 1e-9);
   const Span& place = Named("router.place");
   EXPECT_EQ(place.parent, admit.id);
   EXPECT_EQ(Start(place), 1);
@@ -100,8 +100,8 @@ TEST_F(RequestTraceTest, ARequestThatEndsWell) {
   const Span& first = Named("first_token");
   EXPECT_EQ(first.parent, whole.id);
   EXPECT_NEAR(End(first), 7, 1e-6);
-  EXPECT_NEAR(End(first) - Start(first), timing.first_token(), 1e-6);
-  EXPECT_NEAR(timing.first_token(), 2.5, 1e-9);
+  EXPECT_NEAR(End(first) - Start(first), timing.first_token_seconds(), 1e-6);
+  EXPECT_NEAR(timing.first_token_seconds(), 2.5, 1e-9);
 
   EXPECT_EQ(carried.trace_id, incoming_.trace_id);
   EXPECT_EQ(carried.span_id, whole.id);

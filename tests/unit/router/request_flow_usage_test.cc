@@ -14,14 +14,14 @@ namespace {
 
 using billing::TokenCounts;
 
-v1::DecodeEvent AcceptedWith(uint32_t cached) {
-  v1::DecodeEvent event;
+baton::fleet::v1::DecodeEvent AcceptedWith(uint32_t cached) {
+  baton::fleet::v1::DecodeEvent event;
   event.mutable_accepted()->set_cached_tokens(cached);
   return event;
 }
 
-v1::DecodeEvent FirstToken(uint32_t decode_cached, uint32_t prefill_cached) {
-  v1::DecodeEvent event = Token("a");
+baton::fleet::v1::DecodeEvent FirstToken(uint32_t decode_cached, uint32_t prefill_cached) {
+  baton::fleet::v1::DecodeEvent event = Token("a");
   v1::Usage* const usage = event.mutable_opening()->mutable_usage();
   usage->set_decode_cached_tokens(decode_cached);
   usage->set_prefill_cached_tokens(prefill_cached);
@@ -29,7 +29,7 @@ v1::DecodeEvent FirstToken(uint32_t decode_cached, uint32_t prefill_cached) {
 }
 
 int64_t PromptOf(const v1::Usage& usage) {
-  return int64_t{usage.cached_tokens()} + usage.written_5m_tokens() + usage.written_1h_tokens() +
+  return int64_t{usage.cached_tokens()} + usage.written_five_minutes_tokens() + usage.written_hour_tokens() +
          usage.plain_tokens();
 }
 
@@ -57,7 +57,7 @@ TEST_F(RequestFlowTest, AMissOfASessionIsExplained) {
     flow_->OnWritten(true);
     flow_->OnDecodeEvent(0, 1, FirstToken(cached, 0));
     flow_->OnWritten(true);
-    v1::DecodeEvent done = Done();
+    baton::fleet::v1::DecodeEvent done = Done();
     done.mutable_finished()->mutable_usage()->set_retained_tokens(32);
     done.mutable_finished()->mutable_cache_miss()->set_tokens(7);  // no worker knows
     const Actions end = flow_->OnDecodeEvent(0, 1, std::move(done));
@@ -95,9 +95,9 @@ TEST_F(RequestFlowTest, WhatIsWrittenUnderAMarkCountsOnceItIsComputed) {
     flow_->OnPlaced(0, Place(0));
     flow_->OnDecodeEvent(0, 1, AcceptedWith(16));
     flow_->OnWritten(true);
-    v1::DecodeEvent event = FirstToken(16, 0);
-    event.mutable_opening()->mutable_usage()->set_written_1h_tokens(16);
-    event.mutable_opening()->mutable_usage()->set_written_5m_tokens(16);
+    baton::fleet::v1::DecodeEvent event = FirstToken(16, 0);
+    event.mutable_opening()->mutable_usage()->set_written_hour_tokens(16);
+    event.mutable_opening()->mutable_usage()->set_written_five_minutes_tokens(16);
     if (first_token) flow_->OnDecodeEvent(0, 1, std::move(event));
     flow_->OnCancelled();
     const TokenCounts expected = first_token ? TokenCounts{.decode_cached = 16,
@@ -141,11 +141,11 @@ TEST_F(RequestFlowTest, ADeadlineWhileThePromptIsComputedChargesThePromptAndNoAn
 TEST_F(RequestFlowTest, ACancelledAnswerCountsTheTokensThatCameAndTheirThinking) {
   Run();
   flow_->OnWritten(true);
-  v1::DecodeEvent first = FirstToken(0, 1);
+  baton::fleet::v1::DecodeEvent first = FirstToken(0, 1);
   first.set_thinking_tokens(1);
   flow_->OnDecodeEvent(0, 1, first);
   flow_->OnWritten(true);
-  v1::DecodeEvent second = Token("b");
+  baton::fleet::v1::DecodeEvent second = Token("b");
   second.set_thinking_tokens(2);
   flow_->OnDecodeEvent(0, 1, second);
   flow_->OnCancelled();
@@ -171,7 +171,7 @@ TEST_F(RequestFlowTest, AnAnswerThatMovedAndFailsCountsEachTokenOnce) {
 TEST_F(RequestFlowTest, DraftsOfALostWorkerCountAndThoseOfTheNextAreAdded) {
   Run();
   flow_->OnWritten(true);
-  v1::DecodeEvent first = FirstToken(0, 1);
+  baton::fleet::v1::DecodeEvent first = FirstToken(0, 1);
   first.set_drafted_tokens(4);
   first.set_accepted_tokens(3);
   flow_->OnDecodeEvent(0, 1, first);
@@ -179,14 +179,14 @@ TEST_F(RequestFlowTest, DraftsOfALostWorkerCountAndThoseOfTheNextAreAdded) {
   flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"));
   flow_->OnPlaced(0, Place(1));
   flow_->OnDecodeEvent(0, 2, AcceptedWith(2));
-  v1::DecodeEvent second = Token("b");
+  baton::fleet::v1::DecodeEvent second = Token("b");
   second.set_drafted_tokens(2);
   second.set_accepted_tokens(1);
   flow_->OnDecodeEvent(0, 2, second);
   EXPECT_EQ(flow_->account().Total().drafted, 6);
   EXPECT_EQ(flow_->account().Total().accepted, 4);
   flow_->OnWritten(true);
-  v1::DecodeEvent done = Done();
+  baton::fleet::v1::DecodeEvent done = Done();
   done.mutable_finished()->mutable_usage()->set_drafted_tokens(7);  // its own, to the end
   done.mutable_finished()->mutable_usage()->set_accepted_tokens(2);
   const Actions end = flow_->OnDecodeEvent(0, 2, done);
@@ -236,7 +236,7 @@ TEST_F(RequestFlowTest, CostsOfChoicesAddUpToTheRequestsAndThePromptIsChargedOnc
 TEST_F(RequestFlowTest, WithoutAPriceThereIsNoCost) {
   Run();
   flow_->OnWritten(true);
-  v1::DecodeEvent done = Done();
+  baton::fleet::v1::DecodeEvent done = Done();
   done.mutable_finished()->mutable_cost()->set_picos(5);  // a worker has no say in it
   EXPECT_FALSE(Only<WriteLast>(flow_->OnDecodeEvent(0, 1, done)).response.finished().has_cost());
 }
@@ -297,10 +297,10 @@ TEST_F(RequestFlowTest, UsageAddsUpUnderRandomEvents) {
       }
       switch (draw(12)) {
         case 0: {
-          v1::DecodeEvent done = Done();
+          baton::fleet::v1::DecodeEvent done = Done();
           done.mutable_finished()->mutable_usage()->set_decode_cached_tokens(draw(150));
           done.mutable_finished()->mutable_usage()->set_prefill_cached_tokens(draw(150));
-          done.mutable_finished()->mutable_usage()->set_written_5m_tokens(draw(150));
+          done.mutable_finished()->mutable_usage()->set_written_five_minutes_tokens(draw(150));
           done.mutable_finished()->mutable_usage()->set_thinking_tokens(draw(20));
           dialed[choice] = false;
           perform(flow_->OnDecodeEvent(choice, attempts[choice], done));
@@ -321,7 +321,8 @@ TEST_F(RequestFlowTest, UsageAddsUpUnderRandomEvents) {
           }
           break;
         default: {
-          v1::DecodeEvent event = came[choice] == 0 ? FirstToken(draw(150), draw(150)) : Token("t");
+          baton::fleet::v1::DecodeEvent event =
+              came[choice] == 0 ? FirstToken(draw(150), draw(150)) : Token("t");
           thinking[choice] += draw(2);
           event.set_thinking_tokens(thinking[choice]);
           ++came[choice];

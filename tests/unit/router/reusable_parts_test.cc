@@ -53,7 +53,7 @@ class ReusablePartsTest : public testing::Test {
     return *std::move(prepared);
   }
   // The text of each span.
-  std::vector<std::string> Texts(const v1::DecodeRequest& request) const {
+  std::vector<std::string> Texts(const baton::fleet::v1::DecodeRequest& request) const {
     std::vector<std::string> texts;
     for (const kv::ReusableSpan& span : ReusableSpansOf(request)) {
       std::vector<TokenId> tokens;
@@ -90,7 +90,7 @@ TEST_F(ReusablePartsTest, TheMarksChangeNothingElse) {
   for (v1::ContentPart& part : *plain.mutable_conversation()->mutable_messages(1)->mutable_parts()) {
     part.clear_reusable();
   }
-  v1::DecodeRequest marked = Prepare(Ask({1, 2, 3})).request;
+  baton::fleet::v1::DecodeRequest marked = Prepare(Ask({1, 2, 3})).request;
   EXPECT_EQ(marked.reusable_size(), 3);
   marked.clear_reusable();
   EXPECT_EQ(marked.SerializeAsString(), Prepare(plain).request.SerializeAsString());

@@ -13,11 +13,11 @@ namespace baton::router {
 struct TwoDecodeWorkers {
   // Its first words: nothing runs, and so many KV blocks (0: it does not say).
   void Up(int endpoint, uint64_t total_blocks = 0) {
-    v1::WatchEvent event;
+    baton::fleet::v1::WatchEvent event;
     event.set_sequence(1);
-    v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+    baton::fleet::v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
     info->set_worker_id("d" + std::to_string(endpoint));
-    info->set_role(v1::ROLE_DECODE);
+    info->set_role(baton::fleet::v1::ROLE_DECODE);
     info->set_incarnation(endpoint + 1);
     if (total_blocks > 0) event.mutable_snapshot()->mutable_load()->set_total_blocks(total_blocks);
     BATON_CHECK(fleet_.OnEvent(endpoint, event).ok());

@@ -66,7 +66,7 @@ TEST(CheckSamplingTest, TakesTheEdges) {
 TEST(CheckStopTest, NamesThePlace) {
   v1::StopConditions stop;
   stop.set_max_tokens(0);
-  EXPECT_TRUE(CheckStop(stop, kVocabulary).ok()) << "it has the prompt computed and cached";
+  ExpectRefused(CheckStop(stop, kVocabulary), "stop.max_tokens: 0; ask for at least 1");
   stop.set_max_tokens(1);
   stop.add_stop("x");
   stop.add_stop("");

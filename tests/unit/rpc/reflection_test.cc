@@ -13,8 +13,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "baton/v1/inference.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "grpc/reflection/v1/reflection.pb.h"
@@ -161,7 +161,7 @@ class ReflectionTest : public testing::TestWithParam<const char*> {
   }
 
   v1::Inference::CallbackService inference_;
-  v1::Worker::CallbackService worker_;
+  fleet::v1::Worker::CallbackService worker_;
   std::unique_ptr<Server> server_;
 };
 
@@ -171,8 +171,8 @@ INSTANTIATE_TEST_SUITE_P(Versions, ReflectionTest, testing::Values("v1", "v1alph
 TEST_P(ReflectionTest, EveryServiceIsListedAndDescribedToItsLastMessage) {
   Explorer explorer(server_->address(), GetParam());
   const std::vector<std::string> services = explorer.Services();
-  EXPECT_THAT(services, UnorderedElementsAre("baton.v1.Inference", "baton.v1.Worker", "grpc.health.v1.Health",
-                                             "grpc.reflection.v1.ServerReflection",
+  EXPECT_THAT(services, UnorderedElementsAre("baton.v1.Inference", "baton.fleet.v1.Worker",
+                                             "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
                                              "grpc.reflection.v1alpha.ServerReflection"));
   for (const std::string& service : services) {
     const pb::ServiceDescriptor* described = explorer.Describe(service);
@@ -190,9 +190,9 @@ TEST_P(ReflectionTest, HealthAnswersForTheServerAndForEachService) {
     ASSERT_EQ(names.size(), 5u);
     names.insert(names.end(), {"", "live"});
     for (const std::string& name : names) EXPECT_EQ(explorer.Check(name), "SERVING") << name;
-    EXPECT_EQ(explorer.Check("baton.v1.Decode"), "error 5") << "NOT_FOUND: it is not served here";
+    EXPECT_EQ(explorer.Check("baton.fleet.v1.Decode"), "error 5") << "NOT_FOUND: it is not served here";
     server_->SetServing(false);
-    for (const char* name : {"", "baton.v1.Inference", "baton.v1.Worker"}) {
+    for (const char* name : {"", "baton.v1.Inference", "baton.fleet.v1.Worker"}) {
       EXPECT_EQ(explorer.Check(name), "NOT_SERVING") << name;
     }
     for (const char* name : {"live", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"}) {

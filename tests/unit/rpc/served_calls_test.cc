@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "baton/v1/blocks.grpc.pb.h"
+#include "baton/fleet/v1/blocks.grpc.pb.h"
 #include "common/rpc/peer_calls.h"
 #include "common/rpc/server.h"
 
@@ -46,19 +46,19 @@ class TaskList {
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
 };
 
-struct Work : EventSink<v1::FetchEvent> {
+struct Work : EventSink<fleet::v1::FetchEvent> {
   std::string request_id;
 };
 
-class BlocksStandIn final : public v1::Blocks::CallbackService {
+class BlocksStandIn final : public fleet::v1::Blocks::CallbackService {
  public:
   BlocksStandIn(const PeerCheck& peers, TaskList& loop) : calls_(peers, loop, 64) {}
 
-  grpc::ServerWriteReactor<v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
-                                                  const v1::FetchRequest* request) override {
+  grpc::ServerWriteReactor<fleet::v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
+                                                         const fleet::v1::FetchRequest* request) override {
     return calls_.Serve<Work>(
         *context,
-        [&](EventSink<v1::FetchEvent> sink) -> absl::StatusOr<Work> {
+        [&](EventSink<fleet::v1::FetchEvent> sink) -> absl::StatusOr<Work> {
           if (request->request_id().empty()) return absl::InvalidArgumentError("request_id: empty");
           return Work{std::move(sink), request->request_id()};
         },
@@ -74,7 +74,7 @@ class BlocksStandIn final : public v1::Blocks::CallbackService {
   int cancelled = 0;
 
  private:
-  const ServedCalls<v1::FetchEvent, TaskList> calls_;
+  const ServedCalls<fleet::v1::FetchEvent, TaskList> calls_;
 };
 
 class ServedCallsTest : public testing::Test {
@@ -86,18 +86,18 @@ class ServedCallsTest : public testing::Test {
   }
 
   void Ask(const std::string& request_id) {
-    v1::FetchRequest request;
+    fleet::v1::FetchRequest request;
     request.set_request_id(request_id);
     call_ = client_.Call(server_->address(), std::move(request), absl::InfiniteFuture(),
                          {.event =
-                              [this](const v1::FetchEvent& event) {
+                              [this](const fleet::v1::FetchEvent& event) {
                                 found_.push_back(event.found().blocks());
                                 call_->Next();
                               },
                           .done = [this](absl::Status status) { ended_ = std::move(status); }});
   }
-  static v1::FetchEvent Found(uint32_t blocks) {
-    v1::FetchEvent event;
+  static fleet::v1::FetchEvent Found(uint32_t blocks) {
+    fleet::v1::FetchEvent event;
     event.mutable_found()->set_blocks(blocks);
     return event;
   }
@@ -116,8 +116,8 @@ class ServedCallsTest : public testing::Test {
   const PeerCheck peers_{security_, [] {}};
   BlocksStandIn service_{peers_, loop_};
   std::unique_ptr<Server> server_;
-  PeerCalls<v1::Blocks, v1::FetchRequest, v1::FetchEvent> client_{
-      &v1::Blocks::StubInterface::async_interface::Fetch, PeerOptions{.security = *security_},
+  PeerCalls<fleet::v1::Blocks, fleet::v1::FetchRequest, fleet::v1::FetchEvent> client_{
+      &fleet::v1::Blocks::StubInterface::async_interface::Fetch, PeerOptions{.security = *security_},
       [this](TaskList::Task task) { loop_.PostAlways(std::move(task)); }};
   std::unique_ptr<EventCall> call_;
   std::vector<uint32_t> found_;
@@ -165,7 +165,7 @@ TEST_F(ServedCallsTest, ACallerThatGoesAwayIsHeardOfOnce) {
 TEST_F(ServedCallsTest, ACallerThatTakesNothingCongests) {
   Begin();
   EXPECT_FALSE(service_.running->congested());
-  v1::FetchEvent large;
+  fleet::v1::FetchEvent large;
   large.mutable_chunk()->set_data(std::string(8 << 20, 'x'));
   service_.running->send(large);
   service_.running->send(large);

@@ -29,8 +29,8 @@ class IntakeTest : public testing::Test {
   }
 
   // One layer of one block, filled with `fill`.
-  static v1::KvChunk Chunk(int block, int layer, char fill) {
-    v1::KvChunk chunk;
+  static fleet::v1::KvChunk Chunk(int block, int layer, char fill) {
+    fleet::v1::KvChunk chunk;
     chunk.set_incarnation(77);
     chunk.set_ticket_id(5);
     chunk.set_first_block(block);
@@ -42,7 +42,7 @@ class IntakeTest : public testing::Test {
     return chunk;
   }
 
-  absl::Status Accept(const v1::KvChunk& chunk) {
+  absl::Status Accept(const fleet::v1::KvChunk& chunk) {
     absl::Status result = absl::UnknownError("no answer");
     intake_.Accept(chunk, [&](absl::Status status) { result = std::move(status); });
     return result;
@@ -77,13 +77,13 @@ TEST_F(IntakeTest, CommitsInOrderWhateverTheOrderOfArrival) {
 
 TEST_F(IntakeTest, RefusesLateWritesAndWritesNothing) {
   ASSERT_TRUE(Accept(Chunk(1, 0, 'a')).ok());
-  v1::KvChunk other_incarnation = Chunk(2, 0, 'x');
+  fleet::v1::KvChunk other_incarnation = Chunk(2, 0, 'x');
   other_incarnation.set_incarnation(78);
   EXPECT_EQ(Accept(other_incarnation).code(), absl::StatusCode::kFailedPrecondition);
-  v1::KvChunk other_ticket = Chunk(2, 0, 'x');
+  fleet::v1::KvChunk other_ticket = Chunk(2, 0, 'x');
   other_ticket.set_ticket_id(4);
   EXPECT_EQ(Accept(other_ticket).code(), absl::StatusCode::kFailedPrecondition);
-  v1::KvChunk other_generation = Chunk(2, 0, 'x');
+  fleet::v1::KvChunk other_generation = Chunk(2, 0, 'x');
   other_generation.set_generations(0, 10);
   EXPECT_THAT(Accept(other_generation).message(), HasSubstr("late write refused"));
   intake_.Release();
@@ -95,10 +95,10 @@ TEST_F(IntakeTest, RefusesBlocksAndLayersOutsideTheTicket) {
   EXPECT_EQ(Accept(Chunk(0, 0, 'x')).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Accept(Chunk(4, 0, 'x')).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Accept(Chunk(1, 2, 'x')).code(), absl::StatusCode::kInvalidArgument);
-  v1::KvChunk no_blocks = Chunk(1, 0, 'x');
+  fleet::v1::KvChunk no_blocks = Chunk(1, 0, 'x');
   no_blocks.clear_generations();
   EXPECT_EQ(Accept(no_blocks).code(), absl::StatusCode::kInvalidArgument);
-  v1::KvChunk many_layers = Chunk(1, 1, 'x');
+  fleet::v1::KvChunk many_layers = Chunk(1, 1, 'x');
   many_layers.set_layers(0xFFFFFFFF);
   EXPECT_EQ(Accept(many_layers).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(intake_.received_bytes(), 0);
@@ -111,10 +111,10 @@ TEST_F(IntakeTest, RefusesADuplicate) {
 }
 
 TEST_F(IntakeTest, ADamagedChunkIsAnErrorAndCommitsNothing) {
-  v1::KvChunk flipped = Chunk(1, 0, 'a');
+  fleet::v1::KvChunk flipped = Chunk(1, 0, 'a');
   (*flipped.mutable_data())[17] ^= 1;
   EXPECT_EQ(Accept(flipped).code(), absl::StatusCode::kDataLoss);
-  v1::KvChunk cut = Chunk(1, 1, 'b');
+  fleet::v1::KvChunk cut = Chunk(1, 1, 'b');
   cut.mutable_data()->pop_back();
   EXPECT_EQ(Accept(cut).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(intake_.committed_blocks(), 1);

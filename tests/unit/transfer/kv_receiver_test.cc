@@ -16,7 +16,7 @@ const std::vector<BlockId> kReceiverBlocks = {BlockId(1), BlockId(3)};
 class HeldLink final : public LinkReceiver {
  public:
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk&, std::string_view from, Pieces, Done done) override {
+  void Receive(const fleet::v1::KvChunk&, std::string_view from, Pieces, Done done) override {
     froms.emplace_back(from);
     writes.push_back(std::move(done));
   }
@@ -45,21 +45,21 @@ class KvReceiverTest : public testing::Test {
                                   },
                               .decided = [this](const absl::Status& status) { decided_.push_back(status); },
                               .ended = [this](const absl::Status& status) { ended_.push_back(status); }});
-    receiver_->Start<v1::KvChunk>(
-        [this](const std::shared_ptr<const v1::KvChunk>& chunk) {
+    receiver_->Start<fleet::v1::KvChunk>(
+        [this](const std::shared_ptr<const fleet::v1::KvChunk>& chunk) {
           if (chunk->layers() == 0) return absl::InvalidArgumentError("an empty chunk");
           receiver_->Accept(*chunk, chunk);
           return absl::OkStatus();
         },
-        [this](rpc::EventCallbacks<v1::KvChunk> callbacks) {
+        [this](rpc::EventCallbacks<fleet::v1::KvChunk> callbacks) {
           stream_ = std::move(callbacks);
           return std::make_unique<Call>(*this);
         },
         "prefill:1");
   }
 
-  static v1::KvChunk Chunk(uint32_t block) {
-    v1::KvChunk chunk;
+  static fleet::v1::KvChunk Chunk(uint32_t block) {
+    fleet::v1::KvChunk chunk;
     chunk.set_incarnation(7);
     chunk.set_ticket_id(5);
     chunk.set_first_block(block);
@@ -77,7 +77,7 @@ class KvReceiverTest : public testing::Test {
 
   kv::KvStore store_ = kv::KvStore::Create(kReceiverLayout, 4).value();
   HeldLink link_;
-  rpc::EventCallbacks<v1::KvChunk> stream_;
+  rpc::EventCallbacks<fleet::v1::KvChunk> stream_;
   bool open_ = false;  // the call
   int asked_ = 0;      // for a next event
   int written_ = 0;
@@ -139,7 +139,7 @@ TEST_F(KvReceiverTest, AStreamThatIsRefusedDoesNotMakeItsWorkerSuspect) {
 }
 
 TEST_F(KvReceiverTest, AnErrorOfTheOwnersEndsTheStream) {
-  stream_.event(v1::KvChunk());
+  stream_.event(fleet::v1::KvChunk());
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_TRUE(absl::IsInvalidArgument(ended_[0]));
   EXPECT_FALSE(open_);
@@ -157,7 +157,7 @@ TEST_F(KvReceiverTest, AWriteThatFailsEndsTheStream) {
 }
 
 TEST_F(KvReceiverTest, ALateWriteIsRefusedAndToldApart) {
-  v1::KvChunk late = Chunk(0);
+  fleet::v1::KvChunk late = Chunk(0);
   late.set_incarnation(6);
   stream_.event(late);
   ASSERT_EQ(ended_.size(), 1u);

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 void AddLease(CacheLeases& leases, uint32_t tokens, v1::CacheTtl ttl) {
-  v1::CacheLease& lease = *leases.Add();
+  fleet::v1::CacheLease& lease = *leases.Add();
   lease.set_tokens(tokens);
   lease.set_ttl(ttl);
 }
@@ -63,7 +63,7 @@ TEST(LeaseWireTest, WhatIsLeftOfHeldLeasesComesThroughInWholeSeconds) {
 TEST(LeaseWireTest, RefusesHeldLeasesThatNoWorkerTells) {
   HeldLeases told;
   const auto complaint = [&] { return std::string(HeldLeasesFromProto(told, 8).status().message()); };
-  v1::HeldLease& lease = *told.Add();
+  fleet::v1::HeldLease& lease = *told.Add();
   lease.set_ttl(v1::CACHE_TTL_5M);
   lease.set_seconds_left(300);
   EXPECT_THAT(complaint(), HasSubstr("a lease of 0 blocks of the 8"));
@@ -78,7 +78,7 @@ TEST(LeaseWireTest, RefusesHeldLeasesThatNoWorkerTells) {
   EXPECT_EQ(complaint(), "");
   EXPECT_TRUE(HeldLeasesFromProto(told, 8)->empty());
   lease.set_ttl(v1::CACHE_TTL_1H);
-  const v1::HeldLease copy = lease;
+  const fleet::v1::HeldLease copy = lease;
   for (int i = 0; i < kMaxCacheLeases; ++i) *told.Add() = copy;
   EXPECT_THAT(complaint(), HasSubstr("9 leases, more than 8"));
 }

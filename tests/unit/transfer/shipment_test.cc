@@ -32,7 +32,7 @@ TEST(ShipmentTest, WhatIsShippedIsWhatArrivesCutToSizeAndNeverOutsideTheTicket) 
   // Two blocks' worth of one layer fit in a chunk.
   Shipment shipment(ticket, sender, from, 2 * kShippedLayout.layer(0).bytes());
   int chunks = 0;
-  const auto send = [&](v1::KvChunk chunk) {
+  const auto send = [&](fleet::v1::KvChunk chunk) {
     ++chunks;
     EXPECT_LE(static_cast<int64_t>(chunk.data().size()), 2 * kShippedLayout.layer(0).bytes());
     intake.Accept(chunk, [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
@@ -115,7 +115,7 @@ TEST(ShipmentTest, TheTwoSidesMayHaveDifferentNumbersOfRanks) {
     Intake intake(ticket, there, to.store(), receiver);
     intake.Request();
     Shipment shipment(ticket, sender, from.store(), 2 * kWhole.block_bytes());
-    const auto send = [&](v1::KvChunk chunk) {
+    const auto send = [&](fleet::v1::KvChunk chunk) {
       intake.Accept(chunk, [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
     };
     ASSERT_TRUE(shipment.Ship(here, 0, 3, 0, 1, send).ok());  // the first layer alone, the others together

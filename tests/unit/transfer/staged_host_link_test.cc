@@ -24,7 +24,7 @@ TEST_F(StagedHostLinkTest, ShipWaitsForNothingAndTheChunkFollows) {
   memory_.Announce(3);
   memory_.HoldTakes(true);
   std::vector<std::string> sent;
-  v1::KvChunk chunks[2];
+  fleet::v1::KvChunk chunks[2];
   for (int i = 0; i < 2; ++i) {
     memory_bytes_[0] = static_cast<std::byte>('a' + i);
     const std::span<const std::byte> pieces[] = {Bytes().first(16), Bytes().last(16)};
@@ -48,7 +48,7 @@ TEST_F(StagedHostLinkTest, IsCongestedUntilHalfOfItsRoomIsFree) {
   absl::Notification woken;
   auto sender = *StagedHostLinkSender::Create(memory_, 100, [&] { woken.Notify(); });
   memory_.HoldTakes(true);
-  v1::KvChunk chunk;
+  fleet::v1::KvChunk chunk;
   const std::span<const std::byte> pieces[] = {Bytes()};
   EXPECT_FALSE(sender->congested());
   ASSERT_TRUE(sender->Ship(pieces, chunk).ok());
@@ -61,7 +61,7 @@ TEST_F(StagedHostLinkTest, IsCongestedUntilHalfOfItsRoomIsFree) {
 
 TEST_F(StagedHostLinkTest, WhatWasShippedLeavesBeforeTheSenderGoes) {
   int sent = 0;
-  v1::KvChunk chunk;
+  fleet::v1::KvChunk chunk;
   {
     auto sender = *StagedHostLinkSender::Create(memory_, 1024, [] {});
     const std::span<const std::byte> pieces[] = {Bytes()};
@@ -76,7 +76,7 @@ TEST_F(StagedHostLinkTest, AReceiverTellsOnTheEngineThreadOrWhenItCloses) {
   Mailbox<absl::AnyInvocable<void()>> engine(10);
   StagedHostLinkReceiver receiver(
       memory_, [&](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); });
-  v1::KvChunk chunk;
+  fleet::v1::KvChunk chunk;
   chunk.set_data(std::string(64, 'k'));
   chunk.set_crc32c(Crc32c(chunk.data()));
   const std::span<std::byte> pieces[] = {{memory_bytes_, 32}, {memory_bytes_ + 32, 32}};
@@ -96,7 +96,7 @@ TEST_F(StagedHostLinkTest, AReceiverTellsOnTheEngineThreadOrWhenItCloses) {
   ASSERT_EQ(told.size(), 2u);
   EXPECT_TRUE(absl::IsDataLoss(told[1]));
   engine.Close();
-  v1::KvChunk damaged = chunk;
+  fleet::v1::KvChunk damaged = chunk;
   (*damaged.mutable_data())[5] ^= 1;
   memory_bytes_[5] = std::byte{'o'};
   receiver.Receive(damaged, "sender:1", pieces, done);

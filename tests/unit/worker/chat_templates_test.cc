@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/worker/watch_hub.h"
@@ -32,7 +32,7 @@ class ChatTemplatesTest : public ::testing::Test {
       return false;
     });
     server_ = rpc::Server::Start({}, {&service_}).value();
-    stub_ = v1::Worker::NewStub(rpc::MakeChannel(server_->address()));
+    stub_ = fleet::v1::Worker::NewStub(rpc::MakeChannel(server_->address()));
   }
   ~ChatTemplatesTest() override {
     hub_.Close();
@@ -44,7 +44,7 @@ class ChatTemplatesTest : public ::testing::Test {
   class Router {
    public:
     Router(ChatTemplatesTest& test, const std::string& digest) {
-      v1::WatchRequest request;
+      fleet::v1::WatchRequest request;
       request.set_template_digest(digest);
       context_.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::minutes(1)));
       reader_ = test.stub_->Watch(&context_, request);
@@ -57,7 +57,7 @@ class ChatTemplatesTest : public ::testing::Test {
     std::vector<std::string> Hear() {
       while (reader_->Read(&event_)) {
         if (!event_.has_snapshot() && !event_.delta().has_chat_templates()) continue;
-        const v1::ChatTemplates& told =
+        const fleet::v1::ChatTemplates& told =
             event_.has_snapshot() ? event_.snapshot().chat_templates() : event_.delta().chat_templates();
         return {told.digests().begin(), told.digests().end()};
       }
@@ -65,23 +65,23 @@ class ChatTemplatesTest : public ::testing::Test {
       return {};
     }
     // The next event, whatever it tells.
-    const v1::WatchEvent& Next() {
+    const fleet::v1::WatchEvent& Next() {
       EXPECT_TRUE(reader_->Read(&event_));
       return event_;
     }
 
    private:
     grpc::ClientContext context_;
-    std::unique_ptr<grpc::ClientReader<v1::WatchEvent>> reader_;
-    v1::WatchEvent event_;
+    std::unique_ptr<grpc::ClientReader<fleet::v1::WatchEvent>> reader_;
+    fleet::v1::WatchEvent event_;
   };
 
   engine::Loop loop_{64};
-  WatchHub hub_{v1::WorkerInfo(), [this] { loop_.PostAlways([] {}); }};
+  WatchHub hub_{fleet::v1::WorkerInfo(), [this] { loop_.PostAlways([] {}); }};
   const rpc::PeerCheck peers_{rpc::Security::Load({}).value(), [] {}};
   WorkerService service_{hub_, loop_, peers_};
   std::unique_ptr<rpc::Server> server_;
-  std::unique_ptr<v1::Worker::Stub> stub_;
+  std::unique_ptr<fleet::v1::Worker::Stub> stub_;
 };
 
 TEST_F(ChatTemplatesTest, EachRouterHearsOfTheOthersWhileTheyAreThere) {

@@ -8,7 +8,7 @@ namespace {
 class WatchHubTest : public testing::Test {
  protected:
   void Publish(uint32_t queued, uint32_t running, size_t serves) {
-    v1::Load load;
+    fleet::v1::Load load;
     load.set_queued(queued);
     load.set_running(running);
     hub_.Publish(
@@ -21,7 +21,7 @@ class WatchHubTest : public testing::Test {
     return calls;
   }
 
-  WatchHub hub_{v1::WorkerInfo(), [] {}};
+  WatchHub hub_{fleet::v1::WorkerInfo(), [] {}};
 };
 
 // A worker that leaves takes its KV with it: first its own work ends, then what peers fetch from it.

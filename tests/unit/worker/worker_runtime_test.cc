@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "baton/v1/decode.grpc.pb.h"
-#include "baton/v1/prefill.grpc.pb.h"
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/fleet/v1/decode.grpc.pb.h"
+#include "baton/fleet/v1/prefill.grpc.pb.h"
+#include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/worker/step_gate.h"
 #include "tests/patience.h"
@@ -36,19 +36,19 @@ Options SmallOptions() {
 TEST(WorkerRuntimeTest, SaysWhatItsStepsTakeAndWhereItsLinkIsFast) {
   Options options = SmallOptions();
   options.link_domain = "node-a";
-  const auto runtime = WorkerRuntime::Create(options, v1::ROLE_DECODE, "decode");
+  const auto runtime = WorkerRuntime::Create(options, fleet::v1::ROLE_DECODE, "decode");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  const v1::WorkerInfo& info = (*runtime)->hub().info();
+  const fleet::v1::WorkerInfo& info = (*runtime)->hub().info();
   ASSERT_TRUE(info.has_step_cost());
-  const v1::StepCost& said = info.step_cost();
+  const fleet::v1::StepCost& said = info.step_cost();
   const forecast::StepCost& measured = (*runtime)->step_cost();
   EXPECT_TRUE(forecast::Plausible(measured));
   EXPECT_NE(measured, forecast::StepCost()) << "measured, not assumed";
-  EXPECT_EQ(said.base(), measured.base);
-  EXPECT_EQ(said.sequence(), measured.sequence);
-  EXPECT_EQ(said.context(), measured.context);
-  EXPECT_EQ(said.token(), measured.token);
-  EXPECT_EQ(said.pair(), measured.pair);
+  EXPECT_EQ(said.base_seconds(), measured.base);
+  EXPECT_EQ(said.sequence_seconds(), measured.sequence);
+  EXPECT_EQ(said.context_seconds(), measured.context);
+  EXPECT_EQ(said.token_seconds(), measured.token);
+  EXPECT_EQ(said.pair_seconds(), measured.pair);
   EXPECT_EQ(info.chunk_tokens(), options.chunk_tokens);
   EXPECT_FALSE(info.has_local_prefill_tokens()) << "nobody set a rule";
   EXPECT_EQ(info.link_domain(), "node-a");
@@ -59,8 +59,8 @@ TEST(WorkerRuntimeTest, SaysWhatItsStepsTakeAndWhereItsLinkIsFast) {
 template <typename Service>
 class FakeRole final : public Stepper {
  public:
-  FakeRole(v1::Role role, uint32_t running) : role_(role), running_(running) {}
-  v1::Role role() const override { return role_; }
+  FakeRole(fleet::v1::Role role, uint32_t running) : role_(role), running_(running) {}
+  fleet::v1::Role role() const override { return role_; }
   grpc::Service& service() override { return service_; }
   bool Step() override {
     if (work_ == 0) return false;
@@ -77,44 +77,45 @@ class FakeRole final : public Stepper {
   void Abort(const absl::Status& status) override { aborted_ = status; }
   const std::optional<absl::Status>& aborted() const { return aborted_; }
   // Engine thread: it reports this after the next step.
-  void Tell(v1::PeerRate rate) { rate_ = std::move(rate); }
+  void Tell(fleet::v1::PeerRate rate) { rate_ = std::move(rate); }
   // Engine thread: so many steps from now on are busy; and how many of them are left.
   void Give(int work) { work_ = work; }
   int work() const { return work_; }
 
  private:
-  const v1::Role role_;
+  const fleet::v1::Role role_;
   const uint32_t running_;
   std::optional<absl::Status> aborted_;
-  std::optional<v1::PeerRate> rate_;
+  std::optional<fleet::v1::PeerRate> rate_;
   int work_ = 0;
   typename Service::CallbackService service_;
 };
 
 TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
-  auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "worker");
+  auto runtime = WorkerRuntime::Create(SmallOptions(), fleet::v1::ROLE_DECODE, "worker");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  FakeRole<v1::Prefill> prefill(v1::ROLE_PREFILL, 1);
-  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 2);
+  FakeRole<fleet::v1::Prefill> prefill(fleet::v1::ROLE_PREFILL, 1);
+  FakeRole<fleet::v1::Decode> decode(fleet::v1::ROLE_DECODE, 2);
   ASSERT_TRUE((*runtime)->Serve({&prefill, &decode}).ok());
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   {
     // What does not come fails the test.
     const auto patience = std::chrono::system_clock::now() + Scaled(std::chrono::minutes(1));
     grpc::ClientContext context;
     context.set_deadline(patience);
-    const auto reader = stub->Watch(&context, v1::WatchRequest());
-    v1::WatchEvent event;
+    const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+    fleet::v1::WatchEvent event;
     ASSERT_TRUE(reader->Read(&event));
-    const v1::Snapshot& snapshot = event.snapshot();
-    EXPECT_EQ(snapshot.info().role(), v1::ROLE_DECODE);
-    EXPECT_THAT(snapshot.active_roles(), ::testing::ElementsAre(v1::ROLE_PREFILL, v1::ROLE_DECODE));
+    const fleet::v1::Snapshot& snapshot = event.snapshot();
+    EXPECT_EQ(snapshot.info().role(), fleet::v1::ROLE_DECODE);
+    EXPECT_THAT(snapshot.active_roles(),
+                ::testing::ElementsAre(fleet::v1::ROLE_PREFILL, fleet::v1::ROLE_DECODE));
     EXPECT_EQ(snapshot.load().running(), 3u);
     EXPECT_EQ(snapshot.load().queued_tokens(), 30u);
     EXPECT_GT(snapshot.load().total_blocks(), 0u);
     EXPECT_EQ(snapshot.peer_rates_size(), 0);
     // A rate is told once, and to whoever comes later with the snapshot.
-    v1::PeerRate rate;
+    fleet::v1::PeerRate rate;
     rate.set_worker("p");
     rate.set_bytes_per_second(5e9);
     (*runtime)->loop().Run([&] { decode.Tell(rate); });
@@ -129,7 +130,7 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
     EXPECT_EQ(event.delta().peer_rates_size(), 0);
     grpc::ClientContext later;
     later.set_deadline(patience);
-    const auto second = stub->Watch(&later, v1::WatchRequest());
+    const auto second = stub->Watch(&later, fleet::v1::WatchRequest());
     ASSERT_TRUE(second->Read(&event));
     EXPECT_EQ(event.snapshot().peer_rates_size(), 1);
     later.TryCancel();
@@ -160,9 +161,9 @@ TEST(WorkerRuntimeTest, AWorkerThatIsHeldDoesEverythingButStep) {
   CountingGate gate;
   Options options = SmallOptions();
   options.step_gate = &gate;
-  const auto runtime = WorkerRuntime::Create(options, v1::ROLE_DECODE, "worker");
+  const auto runtime = WorkerRuntime::Create(options, fleet::v1::ROLE_DECODE, "worker");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 2);
+  FakeRole<fleet::v1::Decode> decode(fleet::v1::ROLE_DECODE, 2);
   ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
   engine::Loop& loop = (*runtime)->loop();
   const auto work = [&] {
@@ -171,17 +172,17 @@ TEST(WorkerRuntimeTest, AWorkerThatIsHeldDoesEverythingButStep) {
     return left;
   };
   {
-    const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+    const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::minutes(1)));
-    const auto reader = stub->Watch(&context, v1::WatchRequest());
-    v1::WatchEvent event;
+    const auto reader = stub->Watch(&context, fleet::v1::WatchRequest());
+    fleet::v1::WatchEvent event;
     ASSERT_TRUE(reader->Read(&event));
     EXPECT_EQ(event.snapshot().load().running(), 2u);
     // It takes mail, and tells news. Each task is followed by a step, if there may be one.
     loop.Run([&] {
       decode.Give(5);
-      v1::PeerRate rate;
+      fleet::v1::PeerRate rate;
       rate.set_worker("p");
       rate.set_bytes_per_second(5e9);
       decode.Tell(rate);
@@ -209,24 +210,24 @@ TEST(WorkerRuntimeTest, AWorkerThatIsHeldDoesEverythingButStep) {
 
 // A worker without work has no next step by which its watchers would hear what could not be told at once.
 TEST(WorkerRuntimeTest, TellsWithoutWorkWhatHadToWait) {
-  const auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "decode");
+  const auto runtime = WorkerRuntime::Create(SmallOptions(), fleet::v1::ROLE_DECODE, "decode");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 0);
+  FakeRole<fleet::v1::Decode> decode(fleet::v1::ROLE_DECODE, 0);
   ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
   const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
-  v1::WatchRequest request;
+  fleet::v1::WatchRequest request;
   request.set_blocks(true);
   const auto reader = stub->Watch(&context, request);
-  v1::WatchEvent event;
+  fleet::v1::WatchEvent event;
   ASSERT_TRUE(reader->Read(&event));
   const kv::BlockHash hash = kv::BlockHash::FromBytes(std::string(kv::BlockHash::kBytes, 'h'));
   // An event that is told at once, and another while the first is on its way.
   const auto publish = [&](uint32_t running, kv::BlockPool::Changes changes) {
     (*runtime)->loop().Run([&] {
-      v1::Load load;
+      fleet::v1::Load load;
       load.set_running(running);
       const auto published = [&] { return std::vector<kv::BlockHash>{hash}; };
       (*runtime)->hub().Publish(std::move(load), 0, {}, published, absl::Now());
@@ -250,18 +251,18 @@ TEST(WorkerRuntimeTest, TellsWithoutWorkWhatHadToWait) {
 
 // An event does not tell whether a block came first or went first.
 TEST(WorkerRuntimeTest, TellsOfABlockThatComesAndGoesWhatItDidLast) {
-  const auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "decode");
+  const auto runtime = WorkerRuntime::Create(SmallOptions(), fleet::v1::ROLE_DECODE, "decode");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 0);
+  FakeRole<fleet::v1::Decode> decode(fleet::v1::ROLE_DECODE, 0);
   ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
   const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
-  v1::WatchRequest request;
+  fleet::v1::WatchRequest request;
   request.set_blocks(true);
   const auto reader = stub->Watch(&context, request);
-  v1::WatchEvent event;
+  fleet::v1::WatchEvent event;
   ASSERT_TRUE(reader->Read(&event));
   const auto hash_of = [](uint32_t name) {
     return kv::BlockHash::FromBytes(std::string(kv::BlockHash::kBytes, static_cast<char>(name)));
@@ -282,7 +283,7 @@ TEST(WorkerRuntimeTest, TellsOfABlockThatComesAndGoesWhatItDidLast) {
     // last one, which is urgent, ends it.
     const auto publish = [&](uint32_t queued, std::vector<kv::BlockHash> come,
                              std::vector<kv::BlockHash> gone) {
-      v1::Load load;
+      fleet::v1::Load load;
       load.set_running(round);
       load.set_queued(queued);
       const kv::BlockPool::Changes changes{
@@ -310,9 +311,9 @@ TEST(WorkerRuntimeTest, TellsOfABlockThatComesAndGoesWhatItDidLast) {
 
 // What is on a large disk comes in several events, and what has gone meanwhile does not.
 TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
-  const auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "decode");
+  const auto runtime = WorkerRuntime::Create(SmallOptions(), fleet::v1::ROLE_DECODE, "decode");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 0);
+  FakeRole<fleet::v1::Decode> decode(fleet::v1::ROLE_DECODE, 0);
   ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
   const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
   constexpr uint32_t kBlocks = 70'000;
@@ -326,20 +327,21 @@ TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
   const auto all = [&] { return hashes; };
   // Those of odd names have gone when their turn comes.
   (*runtime)->hub().SetOnDisk([](const kv::BlockHash& hash) { return hash.bytes()[0] % 2 == 0; });
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::minutes(5)));
-  v1::WatchRequest request;
+  fleet::v1::WatchRequest request;
   request.set_blocks(true);
   const auto reader = stub->Watch(&context, request);
-  v1::WatchEvent event;
+  fleet::v1::WatchEvent event;
   ASSERT_TRUE(reader->Read(&event));
   // Whether the last snapshot told of the disk: the runtime, which has none, publishes too.
   std::atomic<bool> seen = false;
   const auto publish = [&] {
     (*runtime)->loop().Run([&] {
-      const WatchHub::DiskNews news{
-          .changes = {.reset = !seen, .stored = {}, .evicted = {}}, .stored = all, .rate = v1::DiskRate()};
+      const WatchHub::DiskNews news{.changes = {.reset = !seen, .stored = {}, .evicted = {}},
+                                    .stored = all,
+                                    .rate = fleet::v1::DiskRate()};
       (*runtime)->hub().Publish(
           {}, 0, {}, [] { return std::vector<kv::BlockHash>(); }, absl::UnixEpoch(), &news);
     });
