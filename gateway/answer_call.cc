@@ -32,7 +32,7 @@ constexpr size_t kAhead = 64 << 10;
 // Limits of what is passed on of a request, far below those at which a router refuses a call for its metadata
 // (Authenticator), or gRPC ends the connection that all clients share (common/rpc/limits.h).
 constexpr const char* kKeyHeaders[] = {"authorization", "x-api-key"};
-constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512;
+constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512, kMaxRequestIdBytes = 128;
 
 // An answer in one piece of more bytes is not written on the server's thread.
 constexpr size_t kLargeAnswer = 64 << 10;
@@ -364,6 +364,7 @@ void PassOn(const http::Request& request, grpc::ClientContext* context) {
   for (const char* const name : kKeyHeaders) pass_on(name, kMaxKeyBytes);
   // A longer trace context may be left out (W3C Trace Context, 3.3.1.5).
   for (const char* const name : {"traceparent", "tracestate"}) pass_on(name, kMaxTraceBytes);
+  pass_on("x-request-id", kMaxRequestIdBytes);
 }
 
 }  // namespace baton::gateway

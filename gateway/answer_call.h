@@ -34,8 +34,8 @@ void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& 
 
 // Why a request's key can't be passed on: it is too long for any key. Empty: it can.
 std::string WhyNotPassedOn(const http::Request& request);
-// The metadata of a call: the client's key and trace context. A key that is too long stays away, as does a
-// trace context.
+// The metadata of a call: the client's key, trace context and name for the request. A key that is too long
+// stays away, as do the others.
 void PassOn(const http::Request& request, grpc::ClientContext* context);
 
 }  // namespace baton::gateway

@@ -1,14 +1,18 @@
 // Errors across the wire: absl::Status inside, grpc::Status at the socket. Codes are the same canonical ones;
-// a retry delay travels as google.rpc.RetryInfo. Pure functions, any thread.
+// what programs act on travels as messages of google.rpc (AIP-193), which are payloads inside. Pure
+// functions, any thread.
 #pragma once
 
 #include <grpcpp/support/status.h>
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "baton/v1/errors.pb.h"
 
 namespace baton::rpc {
 
@@ -20,13 +24,27 @@ absl::Status FromGrpc(const grpc::Status& status);
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
-// The reason of an ErrorInfo, for programs that act on it.
-inline constexpr char kContextLengthExceeded[] = "CONTEXT_LENGTH_EXCEEDED";  // a prompt, or with its answer
-inline constexpr char kRequestTooLarge[] = "REQUEST_TOO_LARGE";              // in bytes
-inline constexpr char kAnswerTooLarge[] = "ANSWER_TOO_LARGE";                // in bytes, as it was asked for
-inline constexpr char kRouterDraining[] = "ROUTER_DRAINING";                 // another router may answer
-absl::Status WithReason(absl::Status status, const std::string& reason);
-// Empty: it has none.
+// ErrorInfo. What it had goes.
+absl::Status WithReason(absl::Status status, v1::Reason reason,
+                        const std::map<std::string, std::string>& metadata = {});
+// As ErrorInfo writes it: "CONTEXT_LENGTH_EXCEEDED". Empty: it has none.
 std::string ReasonOf(const absl::Status& status);
+bool HasReason(const absl::Status& status, v1::Reason reason);
+// Empty: it has none of that name.
+std::string ReasonMetadata(const absl::Status& status, const std::string& name);
+
+// BadRequest: the field that is wrong, a path in the request, and what is wrong with it.
+absl::Status WithField(absl::Status status, std::string_view field, std::string_view description);
+// Empty: it has none.
+std::string FieldOf(const absl::Status& status);
+
+// QuotaFailure: whose limit it is ("tenant"), and which.
+absl::Status WithQuota(absl::Status status, std::string_view subject, std::string_view description);
+// The subject; empty: it has none.
+std::string QuotaOf(const absl::Status& status);
+
+// RequestInfo.
+absl::Status WithRequestId(absl::Status status, std::string_view id);
+std::string RequestIdOf(const absl::Status& status);
 
 }  // namespace baton::rpc

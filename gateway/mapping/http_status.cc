@@ -109,7 +109,7 @@ std::string FieldOf(const absl::Status& status) {
 }
 
 bool ExceedsContext(const absl::Status& status) {
-  return rpc::ReasonOf(status) == rpc::kContextLengthExceeded;
+  return rpc::HasReason(status, v1::REASON_CONTEXT_LENGTH_EXCEEDED);
 }
 
 Json OpenAiError(const absl::Status& status) {

@@ -87,13 +87,13 @@ std::optional<Refusal> Meter::Check(const Use& use, absl::Time now, std::string_
       return Refusal{reason,
                      fmt::format("this request takes {} and the {}'s limit is {} {}: it can never pass", want,
                                  whose, bucket.amount(), what),
-                     until};
+                     until, std::string(whose)};
     }
     return Refusal{reason,
                    fmt::format("the {}'s limit of {} {} is used up: {} left, and this request takes {}",
                                whose, bucket.amount(), what,
                                static_cast<int64_t>(std::floor(std::max(0.0, bucket.Level(now)))), want),
-                   until};
+                   until, std::string(whose)};
   };
   if (auto no = check(requests_, use.requests, Reason::kRequestRate, "requests per minute")) return no;
   if (auto no = check(prompt_, use.prompt_tokens, Reason::kPromptRate, "prompt tokens per minute")) return no;

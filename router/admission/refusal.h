@@ -42,6 +42,8 @@ struct Refusal {
   std::string message;
   // InfiniteDuration: it can never pass. Zero: the caller knows better.
   absl::Duration retry = absl::ZeroDuration();
+  // The owner of a limit: "tenant" or "model".
+  std::string whose = {};
 };
 
 }  // namespace baton::router::admission

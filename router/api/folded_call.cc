@@ -19,10 +19,10 @@ grpc::ServerUnaryReactor* FoldedCall::Start(const CallContext& context, std::str
                                             grpc::CallbackServerContext* server_context,
                                             const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response) {
   using Request = std::remove_pointer_t<decltype(Asked(static_cast<Unary*>(nullptr)))>;
-  std::shared_ptr<FoldedCall> call(new FoldedCall(*server_context, *response));
-  // The driver, which holds the call, drops `parse` once it has run.
+  const std::shared_ptr<FoldedCall> call(new FoldedCall(*server_context, *response));
+  // The driver keeps the call until it has finished it.
   return Run<Request>(call, context, method, bytes,
-                      [call](const grpc::ByteBuffer& held, Request* request) -> absl::Status {
+                      [call = call.get()](const grpc::ByteBuffer& held, Request* request) -> absl::Status {
                         Unary unary;
                         BATON_RETURN_IF_ERROR(ParseMessage(held, &unary));
                         BATON_RETURN_IF_ERROR(call->Bound(unary.max_answer_bytes()));

@@ -29,8 +29,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run(
     grpc::CallbackServerContext* server_context, const grpc::ByteBuffer& bytes,
     std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse) {
   call->self_ = call;
+  call->name_ = NameCall(*server_context);
   call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), method,
-                                        rpc::TraceOf(*server_context));
+                                        rpc::TraceOf(*server_context), call->name_);
   {
     absl::MutexLock lock(&call->mutex_);
     call->cancels_ = call->driver_;
@@ -69,6 +70,15 @@ template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::Cha
 template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run<v1::GenerateRequest>(
     const std::shared_ptr<GenerateCall>&, const CallContext&, std::string_view, grpc::CallbackServerContext*,
     const grpc::ByteBuffer&, std::function<absl::Status(const grpc::ByteBuffer&, v1::GenerateRequest*)>);
+
+void GenerateCall::Admitted() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (server_context_ == nullptr) return;
+    Announce(name_, server_context_);
+  }
+  StartSendInitialMetadata();
+}
 
 void GenerateCall::Write(const v1::GenerateResponse& response, bool more) {
   std::optional<grpc::ByteBuffer> shown = Show(response);

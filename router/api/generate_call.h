@@ -52,6 +52,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
   virtual std::optional<grpc::ByteBuffer> ShowFailure(const absl::Status& status);
 
   // ClientStream, called by the driver.
+  void Admitted() final;
   void Write(const v1::GenerateResponse& response, bool more) final;
   void Finish(const absl::Status& status, const v1::GenerateResponse* last,
               const v1::RequestUsage* usage) final;
@@ -62,6 +63,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
   void OnCancel() final { driver_->OnCancelled(); }
   void OnDone() final;
 
+  CallName name_;
   grpc::ByteBuffer outgoing_;  // the driver's, one message at a time
   // Until OnDone.
   std::shared_ptr<GenerateCall> self_;

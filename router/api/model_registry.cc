@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "common/rpc/status.h"
 #include "common/text/utf8.h"
 
 namespace baton::router {
@@ -77,8 +78,10 @@ absl::StatusOr<const ServedModel*> ModelRegistry::FindFor(std::string_view name,
   const std::string names = absl::StrJoin(usable, ", ", [](std::string* list, const ServedModel* model) {
     list->append(fmt::format("\"{}\"", model->name));
   });
-  return absl::NotFoundError(fmt::format("model: {} is not served here; use {}{}", Quoted(name),
-                                         usable.size() == 1 ? "" : "one of ", names));
+  return rpc::WithReason(
+      absl::NotFoundError(fmt::format("model: {} is not served here; use {}{}", Quoted(name),
+                                      usable.size() == 1 ? "" : "one of ", names)),
+      v1::REASON_MODEL_NOT_FOUND, {{"model", Shortened(name, kMaxQuotedBytes)}});
 }
 
 }  // namespace baton::router

@@ -8,8 +8,10 @@
 #include "common/base/status.h"
 #include "common/rpc/status.h"
 #include "common/rpc/trace_metadata.h"
+#include "router/api/call_name.h"
 #include "router/api/classifiers.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
 #include "router/api/validation.h"
 #include "router/api/wire.h"
 
@@ -37,6 +39,8 @@ ModerateCall::ModerateCall(const CallContext& context, grpc::CallbackServerConte
     : context_(context),
       deadline_(DeadlineOf(server_context, *context.clock)),
       trace_(rpc::TraceOf(server_context)),
+      server_context_(server_context),
+      name_(NameCall(server_context)),
       response_(response) {}
 
 grpc::ServerUnaryReactor* ModerateCall::Start(const CallContext& context,
@@ -105,8 +109,10 @@ void ModerateCall::Next(size_t text) {
 
 void ModerateCall::OnVerdict(size_t text, absl::StatusOr<moderation::Verdict> verdict) {
   if (!verdict.ok()) {
-    End(absl::UnavailableError(fmt::format("the classifier {} gave no verdict; retry ({})",
-                                           moderator_->name(), std::string(verdict.status().message()))));
+    End(rpc::WithReason(
+        absl::UnavailableError(fmt::format("the classifier {} gave no verdict; retry ({})",
+                                           moderator_->name(), std::string(verdict.status().message()))),
+        v1::REASON_CLASSIFIER_UNAVAILABLE));
     return;
   }
   {
@@ -142,7 +148,8 @@ void ModerateCall::End(const absl::Status& status) {
   for (const Text& text : texts) {
     if (text.judgement != nullptr && !status.ok()) text.judgement->Cancel();
   }
-  Finish(rpc::ToGrpc(status));
+  if (status.ok()) Announce(name_, &server_context_);
+  Finish(EndOf(rpc::WithRequestId(status, name_.id), &server_context_));
 }
 
 }  // namespace baton::router

@@ -60,6 +60,9 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
   const absl::Time deadline_;
   const telemetry::TraceContext trace_;
   std::optional<LiveCalls::Guard> alive_;  // once it can be asked
+  // Both live until the call was finished.
+  grpc::CallbackServerContext& server_context_;
+  const CallName name_;
   grpc::ByteBuffer& response_;
   std::shared_ptr<ModerateCall> self_;          // until OnDone
   moderation::Moderator* moderator_ = nullptr;  // set by Begin, before the first verdict

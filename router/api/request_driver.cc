@@ -12,6 +12,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/kv/index/prompt_chain.h"
+#include "common/rpc/status.h"
 #include "router/api/reusable_parts.h"
 #include "router/api/usage.h"
 
@@ -44,21 +45,22 @@ std::vector<kv::BlockHash> ChainOf(const baton::fleet::v1::DecodeRequest& reques
 std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext& context,
                                                      std::shared_ptr<ClientStream> client,
                                                      absl::Time deadline, std::string_view method,
-                                                     const telemetry::TraceContext& trace) {
+                                                     const telemetry::TraceContext& trace, CallName name) {
   std::shared_ptr<RequestDriver> driver(
-      new RequestDriver(context, std::move(client), deadline, method, trace));
+      new RequestDriver(context, std::move(client), deadline, method, trace, std::move(name)));
   driver->alive_.emplace(*context.live, *driver, deadline);
   return driver;
 }
 
 RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client,
                              absl::Time deadline, std::string_view method,
-                             const telemetry::TraceContext& trace)
+                             const telemetry::TraceContext& trace, CallName name)
     : context_(context),
       deadline_(deadline),
       client_(std::move(client)),
       method_(method),
-      flow_({.request_id = fmt::format("{:016x}", RandomU64()),
+      flow_({.request_id = std::move(name.id),
+             .client_request_id = std::move(name.client_id),
              .router_id = context.router_id,
              .max_attempts = context.max_attempts,
              .max_migrations = context.max_migrations,
@@ -248,6 +250,7 @@ void RequestDriver::Do(Submit& submit) {
   if (entries.ok()) {
     entries_ = *std::move(entries);
     account_ = entries_.front();
+    client_->Admitted();
   } else {
     Post([status = entries.status()](RequestFlow& flow) { return flow.OnNotAdmitted(status); });
   }
@@ -347,7 +350,7 @@ void RequestDriver::FinishClient(const absl::Status& status, std::optional<v1::G
     std::optional<v1::GenerateResponse> last;
     std::optional<v1::RequestUsage> usage;
   };
-  End end{status, std::move(last), Usage()};
+  End end{rpc::WithRequestId(status, flow_.request_id()), std::move(last), Usage()};
   const auto tell = [](ClientStream& client, const End& end) {
     client.Finish(end.status, end.last.has_value() ? &*end.last : nullptr,
                   end.usage.has_value() ? &*end.usage : nullptr);
@@ -368,6 +371,7 @@ billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
   billing::UsageRecord record;
   record.ended = absl::Now();
   record.request_id = flow_.request_id();
+  record.client_request_id = flow_.client_request_id();
   record.trace_id = flow_.trace().TraceIdText();
   record.method = method_;
   record.tenant = tenant_->name;

@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "router/api/call_name.h"
 #include "router/api/classifiers.h"
 #include "router/api/client_stream.h"
 #include "router/api/decode_client.h"
@@ -79,7 +80,8 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   static std::shared_ptr<RequestDriver> Create(const CallContext& context,
                                                std::shared_ptr<ClientStream> client, absl::Time deadline,
                                                std::string_view method,
-                                               const telemetry::TraceContext& trace = {});
+                                               const telemetry::TraceContext& trace = {},
+                                               CallName name = NameInternalCall());
 
   // Makes the request of the client's message; its error is the client's answer. It may be called after Start
   // has returned, on another thread.
@@ -107,7 +109,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   using Event = std::function<Actions(RequestFlow&)>;
 
   RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline,
-                std::string_view method, const telemetry::TraceContext& trace);
+                std::string_view method, const telemetry::TraceContext& trace, CallName name);
 
   // Parses and checks.
   template <typename Request>

@@ -53,7 +53,8 @@ RequestFlow::RequestFlow(Options options, const Clock& clock, Probe& probe)
     : options_(std::move(options)),
       clock_(clock),
       probe_(probe),
-      trace_(options_.tracer, options_.trace, clock, options_.arrival, options_.request_id, options_.method) {
+      trace_(options_.tracer, options_.trace, clock, options_.arrival, options_.request_id,
+             options_.client_request_id, options_.method) {
   if (!options_.internal) probe_.RequestCame();
 }
 

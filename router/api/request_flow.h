@@ -117,6 +117,7 @@ class RequestFlow {
  public:
   struct Options {
     std::string request_id;
+    std::string client_request_id;  // the client's own name for it; empty: none
     std::string router_id;
     // Decode workers that may be lost before they accept a choice.
     int max_attempts = 3;
@@ -177,6 +178,7 @@ class RequestFlow {
   };
   const Outcome& outcome() const { return outcome_; }
   const std::string& request_id() const { return options_.request_id; }
+  const std::string& client_request_id() const { return options_.client_request_id; }
   const telemetry::TraceContext& trace() const { return trace_.context(); }
   // What was done to make the conversation fit; empty: nothing.
   const v1::ContextReport& context_report() const { return prepared_.context; }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/rpc/status.h"
 #include "router/api/request_flow.h"
 #include "router/moderation/text.h"
 
@@ -82,10 +83,13 @@ Actions RequestFlow::OnVerdict(int choice, absl::StatusOr<moderation::Verdict> v
     moderated.result.set_unavailable(true);
     if (options_.moderation != nullptr) options_.moderation->PassedUnjudged();
   } else {
-    EndWith(absl::UnavailableError(fmt::format(
+    EndWith(
+        rpc::WithReason(
+            absl::UnavailableError(fmt::format(
                 "moderation: the classifier {} gave no verdict, and nothing is sent without one; retry ({})",
                 prepared_.moderation->moderator->name(), std::string(verdict.status().message()))),
-            &actions);
+            v1::REASON_CLASSIFIER_UNAVAILABLE),
+        &actions);
     return actions;
   }
   const bool bad = verdict.ok() && verdict->flagged && prepared_.moderation->policy == Policy::kBlock;

@@ -68,7 +68,7 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request, uint3
               fmt::format("stop.max_tokens: {} choices of {} tokens make more than {} bytes in one message: "
                           "ask for at most {}, or take them as a stream, or raise max_answer_bytes",
                           choices, request.stop().max_tokens(), max_answer_bytes, most)),
-          rpc::kAnswerTooLarge);
+          v1::REASON_ANSWER_TOO_LARGE);
     }
   }
   if (model.max_tokens > 0 && request.stop().max_tokens() > model.max_tokens) {

@@ -13,7 +13,7 @@ constexpr char kService[] = "baton.v1.Inference";
 
 RequestTrace::RequestTrace(const telemetry::Tracer* tracer, const telemetry::TraceContext& incoming,
                            const Clock& clock, absl::Time arrival, const std::string& request_id,
-                           std::string_view method)
+                           const std::string& client_request_id, std::string_view method)
     : clock_(clock), arrival_(arrival), context_(incoming) {
   if (tracer == nullptr) return;
   context_ = tracer->Continue(incoming);
@@ -23,12 +23,16 @@ RequestTrace::RequestTrace(const telemetry::Tracer* tracer, const telemetry::Tra
     return;
   }
   context_ = spans_->context();
-  spans_->whole().attributes = {{names::kRpcSystem, "grpc"},
-                                {names::kRpcService, kService},
-                                {names::kRpcMethod, std::string(method)},
-                                {names::kOperation, method == "Generate" ? "text_completion" : "chat"},
-                                {names::kProvider, "baton"},
-                                {names::kResponseId, request_id}};
+  spans_->whole().attributes = {
+      {names::kRpcSystem, "grpc"},
+      {names::kRpcService, kService},
+      {names::kRpcMethod, std::string(method)},
+      {names::kOperation, method.starts_with("Generate") ? "text_completion" : "chat"},
+      {names::kProvider, "baton"},
+      {names::kResponseId, request_id}};
+  if (!client_request_id.empty()) {
+    spans_->whole().attributes.emplace_back(names::kClientRequestId, client_request_id);
+  }
 }
 
 void RequestTrace::Submitted(const Prepared& prepared) {

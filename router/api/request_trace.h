@@ -22,7 +22,8 @@ class RequestTrace {
   // `incoming`: what the client says of its trace, if anything. `method`: the one that was called. Without a
   // tracer, what the client says is handed on. Tracer and clock outlive it.
   RequestTrace(const telemetry::Tracer* tracer, const telemetry::TraceContext& incoming, const Clock& clock,
-               absl::Time arrival, const std::string& request_id, std::string_view method);
+               absl::Time arrival, const std::string& request_id, const std::string& client_request_id,
+               std::string_view method);
 
   // What calls to workers carry; not valid without a trace.
   const telemetry::TraceContext& context() const { return context_; }

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/rpc/status.h"
+#include "router/api/call_name.h"
 #include "router/api/folded_call.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/moderate_call.h"
@@ -66,9 +68,13 @@ template <typename Request, typename Work>
 grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* context, const ByteBuffer* request,
                                                    ByteBuffer* response, Work work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto finish = [reactor, context, name = NameCall(*context)](const absl::Status& status) {
+    if (status.ok()) Announce(name, context);
+    reactor->Finish(EndOf(rpc::WithRequestId(status, name.id), context));
+  };
   const auto tenant = AuthenticateCheapCall(*context);
   if (!tenant.ok()) {
-    reactor->Finish(EndOf(tenant.status(), context));
+    finish(tenant.status());
     return reactor;
   }
   // The context lives until the call was finished, which the job alone does.
@@ -80,7 +86,7 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
   job.tenant = (*tenant)->id;
   job.bytes = request->Length();
   job.wanted = wanted;
-  job.work = [reactor, context, request, response, wanted, work, tenant = *tenant] {
+  job.work = [finish, request, response, wanted, work, tenant = *tenant] {
     auto parsed = std::make_unique<Request>();
     absl::Status status = ParseMessage(*request, parsed.get());
     if (status.ok()) {
@@ -89,14 +95,12 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
       status = answer.status();
     }
     parsed = nullptr;
-    reactor->Finish(EndOf(status, context));
+    finish(status);
     return !absl::IsCancelled(status);
   };
-  job.drop = [reactor] {
-    reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was over before its turn came"));
-  };
+  job.drop = [finish] { finish(absl::CancelledError("the call was over before its turn came")); };
   if (!context_.executor->TrySubmit(std::move(job))) {
-    reactor->Finish(EndOf(context_.executor->Full(), context));
+    finish(context_.executor->Full());
   }
   return reactor;
 }
@@ -153,12 +157,13 @@ grpc::ServerUnaryReactor* InferenceService::Moderate(CallbackServerContext* cont
 grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* context,
                                                        const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const CallName name = NameCall(*context);
   v1::ListModelsRequest parsed;
   const auto tenant = AuthenticateCheapCall(*context);
   absl::Status status = tenant.status();
   if (status.ok()) status = ParseMessage(*request, &parsed);
   if (!status.ok()) {
-    reactor->Finish(EndOf(status, context));
+    reactor->Finish(EndOf(rpc::WithRequestId(status, name.id), context));
     return reactor;
   }
   v1::ListModelsResponse answer;
@@ -185,6 +190,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     info->set_chunk_reuse(view->chunk_reuse && !view->decode.empty());
   }
   *response = SerializeMessage(answer);
+  Announce(name, context);
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

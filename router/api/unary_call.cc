@@ -19,7 +19,7 @@ grpc::ServerUnaryReactor* UnaryCall::Run(
     std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse) {
   call->self_ = call;
   call->driver_ = RequestDriver::Create(context, call, DeadlineOf(call->server_context_, *context.clock),
-                                        method, rpc::TraceOf(call->server_context_));
+                                        method, rpc::TraceOf(call->server_context_), call->name_);
   {
     absl::MutexLock lock(&call->mutex_);
     call->cancels_ = call->driver_;
@@ -58,6 +58,11 @@ void UnaryCall::Cancel() {
     driver = cancels_.lock();
   }
   if (driver != nullptr) driver->OnCancelled();
+}
+
+void UnaryCall::Admitted() {
+  Announce(name_, &server_context_);
+  StartSendInitialMetadata();
 }
 
 void UnaryCall::Write(const v1::GenerateResponse& response, bool) {

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "common/rpc/status.h"
+#include "router/api/call_name.h"
+#include "router/api/explained.h"
 #include "router/billing/decimal.h"
 
 namespace baton::router {
@@ -59,7 +61,11 @@ grpc::Status EndOf(const absl::Status& status, grpc::ServerContextBase* context)
         delay.has_value() ? absl::ToInt64Milliseconds(absl::Ceil(*delay, absl::Milliseconds(1))) : -1;
     context->AddTrailingMetadata(kPushbackTrailer, std::to_string(milliseconds));
   }
-  return rpc::ToGrpc(status);
+  if (status.ok()) return grpc::Status::OK;
+  if (const std::string id = rpc::RequestIdOf(status); !id.empty()) {
+    context->AddTrailingMetadata(kRequestIdMetadata, id);
+  }
+  return rpc::ToGrpc(Explained(status));
 }
 
 }  // namespace baton::router

@@ -26,9 +26,10 @@ v1::Prices PricesOf(const billing::Price& price);
 // Puts the usage into the call's trailing metadata. Before the call is finished.
 void AddUsage(const v1::RequestUsage& usage, grpc::ServerContextBase* context);
 
-// The status with which gRPC ends a call, before that is finished. A retry delay is told a second time, in
-// the trailing metadata that gRPC's own retries obey (proposal A6): RESOURCE_EXHAUSTED without one tells them
-// that the same call never passes.
+// The status with which gRPC ends a call, explained (explained.h), before that is finished. A retry delay is
+// told a second time, in the trailing metadata that gRPC's own retries obey (proposal A6): RESOURCE_EXHAUSTED
+// without one tells them that the same call never passes.
+// The request's id (RequestInfo) is told there, too: a call that is refused at once has no other metadata.
 grpc::Status EndOf(const absl::Status& status, grpc::ServerContextBase* context);
 
 // The keys of these metadata.

@@ -149,7 +149,7 @@ absl::Status NoValueOf(const google::protobuf::EnumDescriptor& type, std::string
 }
 
 absl::Status ExceedsContext(const std::string& message) {
-  return rpc::WithReason(absl::InvalidArgumentError(message), rpc::kContextLengthExceeded);
+  return rpc::WithReason(absl::InvalidArgumentError(message), v1::REASON_CONTEXT_LENGTH_EXCEEDED);
 }
 
 int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices) {
@@ -164,7 +164,7 @@ int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_byt
 absl::Status DrainingError() {
   const absl::Status leaving =
       absl::UnavailableError("the router is leaving, and the answer took longer than it waits: try again");
-  return rpc::WithRetryDelay(rpc::WithReason(leaving, rpc::kRouterDraining), absl::ZeroDuration());
+  return rpc::WithRetryDelay(rpc::WithReason(leaving, v1::REASON_ROUTER_DRAINING), absl::ZeroDuration());
 }
 
 absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,

@@ -62,7 +62,7 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
     return rpc::WithReason(absl::InvalidArgumentError(
                                fmt::format("the request has {} bytes, and at most {} are taken: shorten it",
                                            bytes.Length(), rpc::kMaxMessageBytes)),
-                           rpc::kRequestTooLarge);
+                           v1::REASON_REQUEST_TOO_LARGE);
   }
   std::vector<grpc::Slice> slices;
   std::string joined;

@@ -17,6 +17,7 @@ std::string AuditLine(const UsageRecord& record) {
   nlohmann::ordered_json line;
   line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", record.ended, absl::UTCTimeZone());
   line["request_id"] = record.request_id;
+  if (!record.client_request_id.empty()) line["client_request_id"] = record.client_request_id;
   if (!record.trace_id.empty()) line["trace_id"] = record.trace_id;
   line["method"] = record.method;
   line["tenant"] = record.tenant;

@@ -16,12 +16,13 @@ namespace baton::router::billing {
 struct UsageRecord {
   absl::Time ended;  // by the calendar
   std::string request_id;
-  std::string trace_id;  // in hexadecimal; empty: none
-  std::string method;    // of baton.v1.Inference: "Chat", "ChatUnary", "Generate" or "GenerateUnary"; or of
-                         // another protocol
-  std::string tenant;    // empty: the caller was refused
-  std::string key;       // id of the API key, or the name in the certificate; empty: anonymous
-  std::string model;     // empty: the request was refused before one was found
+  std::string client_request_id;  // the client's own name for it; empty: none
+  std::string trace_id;           // in hexadecimal; empty: none
+  std::string method;  // of baton.v1.Inference: "Chat", "ChatUnary", "Generate" or "GenerateUnary"; or of
+                       // another protocol
+  std::string tenant;  // empty: the caller was refused
+  std::string key;     // id of the API key, or the name in the certificate; empty: anonymous
+  std::string model;   // empty: the request was refused before one was found
   absl::StatusCode code = absl::StatusCode::kOk;
   // Of the choices that ended well, in the order in which they did.
   std::vector<std::string> finish_reasons;

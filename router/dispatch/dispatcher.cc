@@ -7,6 +7,7 @@
 
 #include "common/rpc/status.h"
 #include "router/dispatch/decision.h"
+#include "router/dispatch/refusal_status.h"
 #include "router/dispatch/worker_states.h"
 
 namespace baton::router {
@@ -259,8 +260,7 @@ absl::Status Dispatcher::Expired(const WaitingChoice& waiting, absl::Time now) {
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
   probe_.admission().Refused(tenant, refusal.reason);
-  if (refusal.retry == absl::InfiniteDuration()) return absl::FailedPreconditionError(refusal.message);
-  return rpc::WithRetryDelay(absl::ResourceExhaustedError(refusal.message), refusal.retry);
+  return StatusOf(refusal);
 }
 
 void Dispatcher::Show(admission::TenantId tenant) {

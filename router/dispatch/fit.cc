@@ -5,7 +5,17 @@
 #include <algorithm>
 #include <iterator>
 
+#include "common/rpc/status.h"
+
 namespace baton::router {
+
+namespace {
+
+absl::Status TooSmall(const std::string& message) {
+  return rpc::WithReason(absl::FailedPreconditionError(message), v1::REASON_WORKERS_TOO_SMALL);
+}
+
+}  // namespace
 
 absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
                                   WorkerSpan all, WorkerSpan open,
@@ -21,12 +31,12 @@ absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<c
   };
   if (std::all_of(all.begin(), all.end(), too_small)) {
     if (request.open_ended) {
-      return absl::FailedPreconditionError(fmt::format(
+      return TooSmall(fmt::format(
           "a prompt of {} tokens and an answer take {} KV blocks, and the largest decode worker has {}: "
           "shorten the prompt or give the workers more KV memory",
           request.prompt_tokens, blocks, most));
     }
-    return absl::FailedPreconditionError(fmt::format(
+    return TooSmall(fmt::format(
         "a prompt of {} tokens and max_tokens of {} take {} KV blocks, and the largest decode worker "
         "has {}: lower max_tokens or give the workers more KV memory",
         request.prompt_tokens, request.max_tokens, blocks, most));

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
+#include "common/rpc/status.h"
 #include "router/fleet/fingerprint.h"
 
 namespace baton::router::fleet {
@@ -445,8 +446,10 @@ absl::Status Fleet::TellNoDecodeWorker() {
   absl::MutexLock lock(&mutex_);
   if (told_ != why.message()) spdlog::warn("{}", std::string(why.message()));
   told_ = std::string(why.message());
-  return absl::UnavailableError(
-      "no decode worker is up: the router's log names each that it knows, and says what is wrong; retry");
+  return rpc::WithReason(
+      absl::UnavailableError(
+          "no decode worker is up: the router's log names each that it knows, and says what is wrong; retry"),
+      v1::REASON_NO_WORKER);
 }
 
 Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,

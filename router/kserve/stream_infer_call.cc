@@ -8,6 +8,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc/trace_metadata.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
 #include "router/api/wire.h"
 
 namespace baton::router::kserve {
@@ -227,7 +228,7 @@ void StreamInferCall::OnCancel() {
 void StreamInferCall::FinishIfOver() {
   if (finished_ || !no_more_ || !turns_.empty() || !outbox_.empty()) return;
   finished_ = true;
-  Finish(rpc::ToGrpc(status_));
+  Finish(server_context_ == nullptr ? rpc::ToGrpc(status_) : EndOf(status_, server_context_));
 }
 
 void StreamInferCall::OnDone() {

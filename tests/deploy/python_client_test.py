@@ -37,7 +37,7 @@ import baton_client  # noqa: E402
 from baton.v1 import generation_pb2 as generation  # noqa: E402
 from baton.v1 import inference_pb2 as inference  # noqa: E402
 from baton.v1 import inference_pb2_grpc as rpc  # noqa: E402
-from baton.v1 import status_pb2  # noqa: E402
+from google.rpc import error_details_pb2, status_pb2  # noqa: E402
 from baton_client import AsyncClient, BatonError, Client, Text, Tool, tool  # noqa: E402
 
 HELLO = "Hello! My name is Ada."
@@ -105,7 +105,9 @@ class RealService(unittest.TestCase):
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.INVALID_ARGUMENT, "CONTEXT_LENGTH_EXCEEDED"))
         with self.assertRaises(BatonError) as caught:
             self.client.complete(HELLO, model="other")
-        self.assertEqual(caught.exception.code, grpc.StatusCode.NOT_FOUND)
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"))
+        self.assertEqual((caught.exception.metadata, caught.exception.field), ({"model": "other"}, "model"))
+        self.assertRegex(caught.exception.request_id, "^[0-9a-f]{16}$")
         self.assertEqual([model.name for model in self.client.models()], ["baton-tiny"])
 
     def test_asyncio(self):
@@ -131,10 +133,10 @@ class Refusing(rpc.InferenceServicer):
 
     def refuse(self, context):
         if self.delay is not None:
-            details = status_pb2.StatusDetails(code=self.code.value[0], message="busy")
-            info = status_pb2.RetryInfo()
+            details = status_pb2.Status(code=self.code.value[0], message="busy")
+            info = error_details_pb2.RetryInfo()
             info.retry_delay.FromMilliseconds(int(self.delay * 1000))
-            details.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=info.SerializeToString())
+            details.details.add().Pack(info)
             context.set_trailing_metadata((("grpc-status-details-bin", details.SerializeToString()),))
         context.abort(self.code, "busy")
 

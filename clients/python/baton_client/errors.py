@@ -2,31 +2,43 @@
 import time
 
 import grpc
-from baton.v1 import status_pb2
+from google.rpc import error_details_pb2, status_pb2
 
 _AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 _FIRST_WAIT = 0.2  # seconds, where the server names none
 
 
 class BatonError(Exception):
-    """A call that failed. code: grpc.StatusCode. reason: a constant for programs, or "". retry_after: seconds, or None where the server names none."""
+    """A call that failed. code: grpc.StatusCode. reason: for programs, a name of baton.v1.Reason without its prefix, or "". metadata: of the reason.
+    field: the path of the field that is wrong, or "". retry_after: seconds, or None where the server names none. request_id: the name of the request in
+    the logs of the service, or ""."""
 
-    def __init__(self, code, message, reason="", retry_after=None):
+    def __init__(self, code, message, reason="", retry_after=None, metadata=None, field="", request_id=""):
         super().__init__(f"{code.name}: {message}")
         self.code, self.message, self.reason, self.retry_after = code, message, reason, retry_after
+        self.metadata, self.field, self.request_id = metadata or {}, field, request_id
 
     @classmethod
     def of(cls, error):
         """Of a grpc.RpcError (or grpc.aio.AioRpcError)."""
-        reason, retry_after = "", None
+        found = {}
         details = next((value for key, value in error.trailing_metadata() or () if key == "grpc-status-details-bin"), None)
-        for one in status_pb2.StatusDetails.FromString(details).details if details else ():
-            if one.type_url.endswith("google.rpc.RetryInfo"):
-                delay = status_pb2.RetryInfo.FromString(one.value).retry_delay
-                retry_after = delay.seconds + delay.nanos / 1e9
-            elif one.type_url.endswith("google.rpc.ErrorInfo"):
-                reason = status_pb2.ErrorInfo.FromString(one.value).reason
-        return cls(error.code(), error.details() or "", reason, retry_after)
+        for one in status_pb2.Status.FromString(details).details if details else ():
+            for kind in (error_details_pb2.RetryInfo, error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RequestInfo):
+                if one.Is(kind.DESCRIPTOR):
+                    found[kind] = kind.FromString(one.value)
+        info = found.get(error_details_pb2.ErrorInfo, error_details_pb2.ErrorInfo())
+        delay = found[error_details_pb2.RetryInfo].retry_delay if error_details_pb2.RetryInfo in found else None
+        violations = found.get(error_details_pb2.BadRequest, error_details_pb2.BadRequest()).field_violations
+        return cls(
+            error.code(),
+            error.details() or "",
+            info.reason,
+            None if delay is None else delay.seconds + delay.nanos / 1e9,
+            dict(info.metadata),
+            violations[0].field if violations else "",
+            found.get(error_details_pb2.RequestInfo, error_details_pb2.RequestInfo()).request_id,
+        )
 
 
 def wait_before_retry(error, attempt, attempts, left):

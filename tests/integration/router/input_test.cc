@@ -22,6 +22,9 @@ class RouterInputTest : public RouterTest {
     const Answer answer = Generate(request);
     EXPECT_TRUE(absl::IsInvalidArgument(answer.status)) << answer.status;
     EXPECT_THAT(std::string(answer.status.message()), HasSubstr(words));
+    EXPECT_FALSE(rpc::ReasonOf(answer.status).empty());
+    EXPECT_FALSE(rpc::FieldOf(answer.status).empty());
+    EXPECT_EQ(rpc::RequestIdOf(answer.status).size(), 16u);
     EXPECT_TRUE(answer.started.empty());
     EXPECT_TRUE(Generate(TextRequest()).status.ok()) << "the next one is served";
     EXPECT_TRUE(workers_[0]->requests().back().token_ids_size() > 0);

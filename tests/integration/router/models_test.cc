@@ -84,6 +84,8 @@ TEST_F(RouterModelsTest, AnUnknownNameIsRefusedWithTheListOfNames) {
   const Answer answer = Ask("gpt-9");
   EXPECT_TRUE(absl::IsNotFound(answer.status)) << answer.status;
   EXPECT_EQ(answer.status.message(), words);
+  EXPECT_EQ(rpc::ReasonOf(answer.status), "MODEL_NOT_FOUND");
+  EXPECT_EQ(rpc::ReasonMetadata(answer.status, "model"), "gpt-9");
   v1::TokenizeRequest tokenize;
   tokenize.mutable_generate()->set_text("Hello");
   tokenize.mutable_generate()->set_model("gpt-9");

@@ -59,7 +59,11 @@ TEST_F(RouterTenantsTest, OnlyKnownKeysComeInAndStrangersReachNoWorker) {
   const Answer none = GenerateWith("", "");
   EXPECT_TRUE(absl::IsUnauthenticated(none.status)) << none.status;
   EXPECT_THAT(std::string(none.status.message()), HasSubstr("authorization: Bearer"));
-  EXPECT_TRUE(absl::IsUnauthenticated(GenerateAs(MakeApiKey()).status));
+  EXPECT_EQ(rpc::ReasonOf(none.status), "KEY_MISSING");
+  EXPECT_EQ(rpc::RequestIdOf(none.status).size(), 16u);
+  const absl::Status unknown = GenerateAs(MakeApiKey()).status;
+  EXPECT_TRUE(absl::IsUnauthenticated(unknown)) << unknown;
+  EXPECT_EQ(rpc::ReasonOf(unknown), "KEY_UNKNOWN");
   EXPECT_TRUE(absl::IsUnauthenticated(GenerateWith("authorization", a_.key).status));
   EXPECT_EQ(decode->counts().calls, 3);
   EXPECT_EQ(Metric("baton_router_denied_total{reason=\"no_key\"}"), 2);
@@ -72,7 +76,9 @@ TEST_F(RouterTenantsTest, OnlyKnownKeysComeInAndStrangersReachNoWorker) {
   v1::TokenizeRequest tokenize;
   tokenize.mutable_generate()->set_text("x");
   v1::TokenizeResponse tokens;
-  EXPECT_EQ(stub_->Tokenize(&context, tokenize, &tokens).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  const absl::Status untokenized = rpc::FromGrpc(stub_->Tokenize(&context, tokenize, &tokens));
+  EXPECT_TRUE(absl::IsUnauthenticated(untokenized)) << untokenized;
+  EXPECT_EQ(rpc::ReasonOf(untokenized), "KEY_MISSING");
   grpc::ClientContext models_context;
   v1::ListModelsResponse models;
   EXPECT_EQ(stub_->ListModels(&models_context, {}, &models).error_code(), grpc::StatusCode::UNAUTHENTICATED);
@@ -124,6 +130,9 @@ TEST_F(RouterTenantsTest, RatesRefuseWithTheLimitAndADelay) {
   const Answer third = GenerateAs(a_);
   EXPECT_TRUE(absl::IsResourceExhausted(third.status)) << third.status;
   EXPECT_THAT(std::string(third.status.message()), HasSubstr("2 requests per minute"));
+  EXPECT_EQ(rpc::ReasonOf(third.status), "LIMIT_EXCEEDED");
+  EXPECT_EQ(rpc::ReasonMetadata(third.status, "limit"), "request_rate");
+  EXPECT_EQ(rpc::QuotaOf(third.status), "tenant");
   const auto delay = rpc::RetryDelay(third.status);
   ASSERT_TRUE(delay.has_value());
   EXPECT_GT(*delay, absl::ZeroDuration());
@@ -134,6 +143,7 @@ TEST_F(RouterTenantsTest, RatesRefuseWithTheLimitAndADelay) {
   for (int i = 0; i < 6; ++i) large.mutable_token_ids()->add_ids(10);
   const Answer never = GenerateAs(b_, large);
   EXPECT_TRUE(absl::IsFailedPrecondition(never.status)) << never.status;
+  EXPECT_EQ(rpc::ReasonOf(never.status), "LIMIT_EXCEEDED");
 }
 
 TEST_F(RouterTenantsTest, PrioritiesBeyondTheTenantsAreDenied) {

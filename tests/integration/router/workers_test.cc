@@ -83,6 +83,8 @@ TEST_F(RouterTest, AFullQueueSaysWhenToComeAgain) {
   const Answer refused = Generate(TextRequest());
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
   EXPECT_TRUE(rpc::RetryDelay(refused.status).has_value());
+  EXPECT_EQ(rpc::ReasonOf(refused.status), "OVERLOADED");
+  EXPECT_EQ(rpc::ReasonMetadata(refused.status, "cause"), "total_queue");
   decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Finish()};
   });

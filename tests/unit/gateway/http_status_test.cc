@@ -20,7 +20,7 @@ TEST(HttpStatusTest, ErrorsOfBothVendors) {
 
 TEST(HttpStatusTest, ALongPromptHasTheWordsThatClientsLookFor) {
   const absl::Status status =
-      rpc::WithReason(absl::InvalidArgumentError("prompt: 9 tokens"), rpc::kContextLengthExceeded);
+      rpc::WithReason(absl::InvalidArgumentError("prompt: 9 tokens"), v1::REASON_CONTEXT_LENGTH_EXCEEDED);
   // As it comes over the wire.
   const absl::Status told = rpc::FromGrpc(rpc::ToGrpc(status));
   EXPECT_EQ(OpenAiError(told)["error"]["code"], "context_length_exceeded");

@@ -333,8 +333,9 @@ TEST_F(RequestDriverTest, ARequestIsJudgedByTheModelThatItNames) {
   client_ = std::make_shared<FakeClient>();
   request.set_model("gpt-9");
   Start(request);
-  EXPECT_EQ(*client_->status,
-            absl::NotFoundError(R"(model: "gpt-9" is not served here; use one of "m", "short")"));
+  EXPECT_TRUE(absl::IsNotFound(*client_->status)) << *client_->status;
+  EXPECT_EQ(client_->status->message(), R"(model: "gpt-9" is not served here; use one of "m", "short")");
+  EXPECT_EQ(rpc::ReasonMetadata(*client_->status, "model"), "gpt-9");
 }
 
 TEST_F(RequestDriverTest, ANewGrammarHoldsUpNoOtherRequest) {
@@ -430,7 +431,9 @@ TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
   driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture(), "Generate");
   driver_->Start<v1::GenerateRequest>(
       {}, 100, [](v1::GenerateRequest*) { return absl::InvalidArgumentError("malformed"); });
-  EXPECT_EQ(*client_->status, absl::InvalidArgumentError("malformed"));
+  EXPECT_TRUE(absl::IsInvalidArgument(*client_->status)) << *client_->status;
+  EXPECT_EQ(client_->status->message(), "malformed");
+  EXPECT_EQ(rpc::RequestIdOf(*client_->status).size(), 16u);
   EXPECT_TRUE(workers_.calls.empty());
 }
 

@@ -232,6 +232,8 @@ TEST_P(ReflectionTest, AnswersEachQuestionOfAStreamByItself) {
   const auto inference = files("baton.v1.Inference.Generate");
   EXPECT_THAT(inference, Contains("baton/v1/inference.proto"));
   EXPECT_THAT(inference, Contains("google/protobuf/struct.proto"));
+  EXPECT_THAT(files("google.rpc.ErrorInfo"), Contains("google/rpc/error_details.proto"))
+      << "details of errors";
   EXPECT_THAT(files("grpc.health.v1.HealthCheckResponse.SERVING"),
               UnorderedElementsAre("grpc/health/v1/health.proto"));
   const auto refused = [&](auto set) {
