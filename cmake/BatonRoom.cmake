@@ -98,7 +98,7 @@ function(baton_test name)
     endif()
     add_dependencies(baton_thread_tests_${part} ${name})
   endif()
-  target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} GTest::gmock GTest::gtest_main baton_source_folder
+  target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} GTest::gmock GTest::gtest_main baton_test_process
                         $<TARGET_NAME_IF_EXISTS:baton_tsan_order>)
   baton_test_paths(${name})
   if(NOT ARG_APART)

@@ -4,10 +4,29 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/quote.h"
 #include "common/rpc/status.h"
 
 namespace baton::router {
 namespace {
+
+// More than that of what is wrong with a field is not said twice: trailers have a bound of 8 KiB at clients.
+constexpr size_t kMaxDescription = 256;
+
+// The request is at fault, or what it asks for: a field may be named.
+bool IsOfTheRequest(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // The path that the message begins with; empty: it begins with none.
 std::string_view PathIn(std::string_view message) {
@@ -55,9 +74,12 @@ v1::Reason ReasonFor(absl::StatusCode code, bool has_field) {
 absl::Status Explained(absl::Status status) {
   if (status.ok()) return status;
   const std::string message(status.message());
-  const std::string_view path = PathIn(message);
+  const std::string_view path = IsOfTheRequest(status.code()) ? PathIn(message) : "";
   if (!path.empty() && rpc::FieldOf(status).empty()) {
-    status = rpc::WithField(std::move(status), path, std::string_view(message).substr(path.size() + 2));
+    const std::string_view why = std::string_view(message).substr(path.size() + 2);
+    status =
+        rpc::WithField(std::move(status), path,
+                       why.size() <= kMaxDescription ? std::string(why) : Shortened(why, kMaxDescription));
   }
   if (rpc::ReasonOf(status).empty()) {
     const v1::Reason reason = ReasonFor(status.code(), !path.empty());

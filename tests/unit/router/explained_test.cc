@@ -31,6 +31,16 @@ TEST(ExplainedTest, WordsAreNoField) {
   }
 }
 
+TEST(ExplainedTest, AFieldIsNamedOnlyWhereTheRequestIsAtFault) {
+  EXPECT_EQ(rpc::FieldOf(Explained(absl::UnavailableError("moderation: no verdict"))), "");
+  EXPECT_EQ(rpc::FieldOf(Explained(absl::PermissionDeniedError("options.priority: -1 is better"))),
+            "options.priority");
+  const absl::Status long_words =
+      Explained(absl::InvalidArgumentError("stop.stop: " + std::string(5000, 'x')));
+  EXPECT_EQ(rpc::FieldOf(long_words), "stop.stop");
+  EXPECT_LT(rpc::ToGrpc(long_words).error_details().size(), 6000u) << "the words once";
+}
+
 TEST(ExplainedTest, EveryCodeHasAReasonAndOneThatIsThereStays) {
   for (int code = 1; code <= 16; ++code) {
     const absl::Status status = Explained(absl::Status(static_cast<absl::StatusCode>(code), "why"));
