@@ -71,13 +71,14 @@ template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run<v1::Gener
     const std::shared_ptr<GenerateCall>&, const CallContext&, std::string_view, grpc::CallbackServerContext*,
     const grpc::ByteBuffer&, std::function<absl::Status(const grpc::ByteBuffer&, v1::GenerateRequest*)>);
 
-void GenerateCall::Admitted() {
+// A request that is placed at once has its metadata with the first message: that saves a write.
+void GenerateCall::Admitted(bool waits) {
   {
     absl::MutexLock lock(&mutex_);
     if (server_context_ == nullptr) return;
     Announce(name_, server_context_);
   }
-  StartSendInitialMetadata();
+  if (waits) StartSendInitialMetadata();
 }
 
 void GenerateCall::Write(const v1::GenerateResponse& response, bool more) {

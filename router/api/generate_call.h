@@ -52,7 +52,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
   virtual std::optional<grpc::ByteBuffer> ShowFailure(const absl::Status& status);
 
   // ClientStream, called by the driver.
-  void Admitted() final;
+  void Admitted(bool waits) final;
   void Write(const v1::GenerateResponse& response, bool more) final;
   void Finish(const absl::Status& status, const v1::GenerateResponse* last,
               const v1::RequestUsage* usage) final;

@@ -238,7 +238,13 @@ void RequestDriver::Post(Event event) {
 
 void RequestDriver::Do(Submit& submit) {
   auto request = std::make_shared<DispatchRequest>(std::move(submit.request));
-  request->result = [self = shared_from_this()](int choice, absl::StatusOr<Placement> result) {
+  // The choices that are answered at once. Shared: others are long after this function.
+  struct AtOnce {
+    std::atomic<bool> placed{false}, failed{false};
+  };
+  const auto at_once = std::make_shared<AtOnce>();
+  request->result = [self = shared_from_this(), at_once](int choice, absl::StatusOr<Placement> result) {
+    (result.ok() ? at_once->placed : at_once->failed).store(true, std::memory_order_relaxed);
     auto placement = std::make_shared<absl::StatusOr<Placement>>(std::move(result));
     self->Post(
         [choice, placement](RequestFlow& flow) { return flow.OnPlaced(choice, std::move(*placement)); });
@@ -250,7 +256,9 @@ void RequestDriver::Do(Submit& submit) {
   if (entries.ok()) {
     entries_ = *std::move(entries);
     account_ = entries_.front();
-    client_->Admitted();
+    if (!at_once->failed.load(std::memory_order_relaxed)) {
+      client_->Admitted(/*waits=*/!at_once->placed.load(std::memory_order_relaxed));
+    }
   } else {
     Post([status = entries.status()](RequestFlow& flow) { return flow.OnNotAdmitted(status); });
   }

@@ -60,7 +60,8 @@ void UnaryCall::Cancel() {
   if (driver != nullptr) driver->OnCancelled();
 }
 
-void UnaryCall::Admitted() {
+// The answer, which is one message, is always long in coming.
+void UnaryCall::Admitted(bool) {
   Announce(name_, &server_context_);
   StartSendInitialMetadata();
 }

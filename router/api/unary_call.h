@@ -52,7 +52,7 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
   virtual std::optional<grpc::ByteBuffer> AnswerTo(const absl::Status&) { return std::nullopt; }
 
   // ClientStream, called by the driver.
-  void Admitted() final;
+  void Admitted(bool waits) final;
   void Write(const v1::GenerateResponse& response, bool more) final;
   void Finish(const absl::Status& status, const v1::GenerateResponse* last,
               const v1::RequestUsage* usage) final;
