@@ -170,7 +170,8 @@ TEST_F(BillingTest, UsageAddsUpWhicheverWayARequestEnds) {
   calls.push_back(Run(TokenRequest(PromptOf(150, 4), 600), [](int tokens) { return tokens >= 20; }));
   EXPECT_EQ(calls.back().status.code(), absl::StatusCode::kCancelled);
   fleet.decode_gates().Close();
-  calls.push_back(Run(TokenRequest(PromptOf(2000, 5), 200), nullptr, std::chrono::seconds(1)));
+  // Short: a router refuses at once if it predicts that the first token comes too late.
+  calls.push_back(Run(TokenRequest(PromptOf(20, 5), 200), nullptr, std::chrono::seconds(1)));
   EXPECT_EQ(calls.back().status.code(), absl::StatusCode::kDeadlineExceeded);
   fleet.decode_gates().Open();
   calls.push_back(Run(TokenRequest(PromptOf(4000, 6), 8)));  // refused: longer than the context

@@ -104,6 +104,7 @@ TEST(CachingTest, AWarmedPromptIsFoundAndItsAnswerIsTheSame) {
     SCOPED_TRACE(prefill);
     Fleet fleet({.prefill = prefill});
     v1::ChatRequest warm = AskAbout("rule", "What is the first rule?");
+    warm.mutable_stop()->clear_max_tokens();
     warm.mutable_options()->set_prefill_only(true);
     warm.mutable_options()->mutable_cache()->set_ttl(v1::CACHE_TTL_5M);
     const Answer warmed = fleet.Chat(warm);
