@@ -44,7 +44,8 @@ int main(int argc, char** argv) {
   std::string log_level = "info";
   bool exit_with_parent = false;
   std::string store, store_password_file;
-  double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5, stall_seconds = 30;
+  double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5, stall_seconds = 30,
+         connection_seconds = 0;
   double ping_after = absl::ToDoubleSeconds(options.client_keepalive.interval);
   double ping_timeout = absl::ToDoubleSeconds(options.client_keepalive.timeout);
   std::optional<double> default_ttft;
@@ -155,6 +156,13 @@ int main(int argc, char** argv) {
                  "And from one address (IPv6: one /64 network), at most three quarters of all")
       ->capture_default_str()
       ->check(CLI::Range(1, 50000));
+  app.add_option(
+         "--max-connection-age", connection_seconds,
+         "Seconds after which a client is asked to connect anew, perhaps to another router; its running "
+         "calls end where they are, however long they take. 0: never")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
   app.add_option("--max-attempts", options.max_attempts,
                  "Decode workers that may fail before a request gives up")
       ->capture_default_str()
@@ -291,6 +299,7 @@ int main(int argc, char** argv) {
   options.client_stall = absl::Seconds(stall_seconds);
   options.keepalive = keepalive.value_or(options.keepalive);
   options.client_keepalive = {.interval = absl::Seconds(ping_after), .timeout = absl::Seconds(ping_timeout)};
+  if (connection_seconds > 0) options.max_connection_age = absl::Seconds(connection_seconds);
   options.resolve_interval = absl::Seconds(resolve_seconds);
   options.drain = absl::Seconds(drain_seconds);
 

@@ -234,6 +234,7 @@ struct Router::Parts {
     context.max_attempts = options.max_attempts;
     context.max_migrations = options.max_migrations;
     context.client_stall = options.client_stall;
+    said_models.resize(models.models().size());
   }
 
   // The fleets call FollowFleets: they end before what it uses.
@@ -329,12 +330,22 @@ struct Router::Parts {
   // The health service follows the fleets.
   void FollowFleets() {
     absl::MutexLock lock(&health_mutex);
-    const bool serving = std::any_of(workers.begin(), workers.end(), [](const auto& fleet) {
-      return !fleet->fleet().view()->decode.empty();
-    });
-    if (server == nullptr || stopping || serving == said_serving) return;
-    said_serving = serving;
-    server->SetServing(serving);
+    if (server != nullptr && !stopping) SayServing();
+  }
+
+  // Says what has changed of each model, and of the router as a whole, which serves while one does.
+  void SayServing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mutex) {
+    bool any = false;
+    for (size_t i = 0; i < models.models().size(); ++i) {
+      const ServedModel& model = *models.models()[i];
+      const bool serving = !stopping && !workers[model.fleet]->fleet().view()->decode.empty();
+      any = any || serving;
+      if (std::exchange(said_models[i], serving) == serving) continue;
+      // That there is a model of some tenants is not for strangers to know.
+      server->SetServing(fmt::format("{}/{}", v1::Inference::service_full_name(), model.name), serving,
+                         model.tenants.empty());
+    }
+    if (std::exchange(said_serving, any) != any) server->SetServing(any);
   }
 
   const absl::Duration drain;
@@ -369,7 +380,8 @@ struct Router::Parts {
   std::unique_ptr<vllm::ControlService> vllm_control;
   absl::Mutex health_mutex;
   std::unique_ptr<rpc::Server> server;
-  bool said_serving ABSL_GUARDED_BY(health_mutex) = true;  // what a new server says
+  bool said_serving ABSL_GUARDED_BY(health_mutex) = true;                      // what a new server says
+  std::vector<std::optional<bool>> said_models ABSL_GUARDED_BY(health_mutex);  // none: nothing yet
   bool stopping ABSL_GUARDED_BY(health_mutex) = false;
 };
 
@@ -418,6 +430,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   listening.is_public = true;
   listening.keepalive = options.client_keepalive;
   listening.connections = options.connections;
+  listening.takes_gzip = true;
+  listening.max_connection_age = options.max_connection_age;
   listening.max_receive_bytes = rpc::kMaxMessageBytes + kOverMessageBytes;
   BATON_ASSIGN_OR_RETURN(auto server,
                          rpc::Server::Start(listening, {all->service.get(), all->kserve.get(),
@@ -440,7 +454,7 @@ void Router::Stop() {
     if (parts_->stopping) return;
     parts_->stopping = true;
     // Balancers and kubelets hear of it while running requests end.
-    parts_->server->SetServing(false);
+    parts_->SayServing();
   }
   parts_->context.probe->Draining();
   // Calls that run longer are ended a little before gRPC would do it, so that they tell what they used.
@@ -453,6 +467,7 @@ void Router::Stop() {
 }
 
 const std::string& Router::address() const { return parts_->server->address(); }
+const std::string& Router::health_address() const { return parts_->server->health_address(); }
 const telemetry::Metrics& Router::metrics() const { return parts_->metrics; }
 const fleet::Fleet& Router::fleet(std::string_view model) const {
   const auto found = parts_->models.Find(model);

@@ -92,8 +92,10 @@ struct RouterOptions {
   // Of the links to workers, and to clients.
   rpc::Keepalive keepalive = {.interval = absl::Seconds(1), .timeout = absl::Seconds(1)};
   rpc::Keepalive client_keepalive = rpc::kPublicKeepalive;
-  // How many clients may be connected.
+  // How many clients may be connected, and when a client is asked to connect anew
+  // (rpc::ServerOptions::max_connection_age).
   rpc::ConnectionLimits connections;
+  absl::Duration max_connection_age = absl::InfiniteDuration();
   // How long Stop waits for running requests.
   absl::Duration drain = absl::Seconds(10);
 };
@@ -102,11 +104,14 @@ class Router {
  public:
   // Watches and listens when this returns; the health service says SERVING while a decode worker of
   // any model is up: a balancer that took the router out because one model has none would end the others too.
+  // The name "baton.v1.Inference/MODEL" tells of one model.
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterOptions& options);
   ~Router();
 
   // host:port of the public endpoint.
   const std::string& address() const;
+  // host:port of the port for health checks alone; empty: there is none.
+  const std::string& health_address() const;
   const telemetry::Metrics& metrics() const;
   // The workers of the model with this name; empty: of the default. CHECK-fails if there is none.
   const fleet::Fleet& fleet(std::string_view model = "") const;

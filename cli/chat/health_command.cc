@@ -31,7 +31,7 @@ struct HealthFlags {
 int RunHealth(const HealthFlags& flags) {
   if (const absl::Status status = flags.server.Check(); !status.ok())
     return Misused(std::string(status.message()));
-  if (flags.service.size() > 100) return Misused("--service: the name is too long");
+  if (flags.service.size() > 200) return Misused("--service: the name is too long");
   const Interrupt interrupt;
   const absl::StatusOr<Target> target = ReachServer(flags.server, interrupt.fd());
   if (!target.ok()) return Fail(target.status());
@@ -48,7 +48,8 @@ Command AddHealth(CLI::App& root, const CliContext&) {
   CLI::App* app = root.add_subcommand("health", "Ask a server whether it is ready");
   app->footer(kHealthExamples);
   auto flags = std::make_shared<HealthFlags>();
-  app->add_option("--service", flags->service, "Service to ask for: none (ready for work) or \"live\"")
+  app->add_option("--service", flags->service,
+                  "Service to ask for: none (ready for work), \"live\", or baton.v1.Inference/MODEL")
       ->type_name("NAME");
   flags->server.AddTo(*app, "to reach the server");
   return {app, [flags] { return RunHealth(*flags); }};

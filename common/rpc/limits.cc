@@ -14,7 +14,7 @@ constexpr size_t kMemory = size_t{512} << 20;
 
 }  // namespace
 
-void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening) {
+void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening, bool gzip) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(opening)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, FrameGuard::kMaxCalls);
@@ -22,7 +22,9 @@ void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening) {
   // gRPC inflates a message before it looks at its size. Without the filter that does so, the call is refused
   // by the name of its encoding, and a message that comes all the same stays as it is.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
+  // An answer is compressed only if a service asks for it, and none does.
+  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+                             1 << GRPC_COMPRESS_NONE | (gzip ? 1 << GRPC_COMPRESS_GZIP : 0));
   builder.SetResourceQuota(grpc::ResourceQuota("strangers").Resize(kMemory));
 }
 

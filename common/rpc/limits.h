@@ -14,9 +14,10 @@ namespace baton::rpc {
 // clients behind one proxy: Envoy takes 60 KiB of each, by default.
 inline constexpr size_t kTakenMetadataBytes = 64 << 10;
 
-// `opening`: from a connection to the client's SETTINGS, TLS included. Compressed messages are refused and
-// never decompressed, calls at a time and metadata (kTakenMetadataBytes) are limited, and gRPC ends calls
-// when the memory for all of them reaches its limit.
-void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening);
+// `opening`: from a connection to the client's SETTINGS, TLS included. gRPC never decompresses a message:
+// compressed ones are refused, or with `gzip` those of that encoding are handed on as they came. Calls at a
+// time and metadata (kTakenMetadataBytes) are limited, and gRPC ends calls when the memory for all of them
+// reaches its limit.
+void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening, bool gzip = false);
 
 }  // namespace baton::rpc

@@ -12,6 +12,7 @@
 #include <grpcpp/impl/server_initializer.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -180,7 +181,8 @@ class Listing final : public grpc::ServerBuilderPlugin {
   std::string name() override { return "reflection_names"; }
   void InitServer(grpc::ServerInitializer* server) override {
     names_ = *server->GetServiceList();
-    names_.push_back(kHealthService);  // which the library adds later
+    // The library adds it later; of its methods, List is there already (health_list.h).
+    if (std::ranges::find(names_, kHealthService) == names_.end()) names_.push_back(kHealthService);
   }
   void Finish(grpc::ServerInitializer*) override {}
   void ChangeArguments(const std::string&, void*) override {}

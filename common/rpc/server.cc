@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   grpc::ServerBuilder builder;
   auto connections =
       builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, CredentialsOf(options));
-  LimitStrangers(builder, options.opening);
+  LimitStrangers(builder, options.opening, options.takes_gzip);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   const auto milliseconds = [](absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); };
@@ -69,14 +69,18 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   // Peers ping once a second; that is not abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  if (options.max_connection_age < absl::InfiniteDuration()) {
+    // No GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS: at its end gRPC would break the calls under way.
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, milliseconds(options.max_connection_age));
+  }
   for (grpc::Service* service : services) builder.RegisterService(service);
-  auto reflection = std::make_unique<Reflection>();
-  reflection->AddTo(builder);
+  auto common = std::make_unique<Common>();
+  common->AddTo(builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return absl::InternalError(absl::StrCat("gRPC can't serve on ", options.listen));
   std::unique_ptr<grpc::Server> health;
   std::unique_ptr<Acceptor> health_acceptor;
-  auto health_reflection = std::make_unique<Reflection>();
+  auto health_common = std::make_unique<Common>();
   if (!options.health_listen.empty()) {
     BATON_ASSIGN_OR_RETURN(
         health_acceptor, Acceptor::Create({.address = options.health_listen, .limits = kHealthConnections}));
@@ -84,15 +88,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     auto checks = plain.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
                                                                      grpc::InsecureServerCredentials());
     LimitStrangers(plain, options.opening);
-    health_reflection->AddTo(plain);
+    health_common->AddTo(plain);
     health = plain.BuildAndStart();
     if (health == nullptr) return absl::InternalError("gRPC can't serve health checks");
     health_acceptor->Start(std::move(checks));
   }
   acceptor->Start(std::move(connections));
-  auto result = std::unique_ptr<Server>(new Server(std::move(reflection), std::move(server),
-                                                   std::move(health_reflection), std::move(health),
-                                                   acceptor->address()));
+  auto result =
+      std::unique_ptr<Server>(new Server(std::move(common), std::move(server), std::move(health_common),
+                                         std::move(health), acceptor->address()));
   if (health_acceptor != nullptr) result->health_address_ = health_acceptor->address();
   absl::MutexLock lock(&result->mutex_);
   result->acceptor_ = std::move(acceptor);
@@ -100,17 +104,22 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return result;
 }
 
-Server::Server(std::unique_ptr<Reflection> reflection, std::unique_ptr<grpc::Server> server,
-               std::unique_ptr<Reflection> health_reflection, std::unique_ptr<grpc::Server> health,
+void Server::Common::AddTo(grpc::ServerBuilder& builder) {
+  list.AddTo(builder);
+  reflection.AddTo(builder);
+}
+
+Server::Server(std::unique_ptr<Common> common, std::unique_ptr<grpc::Server> server,
+               std::unique_ptr<Common> health_common, std::unique_ptr<grpc::Server> health,
                std::string address)
-    : reflection_(std::move(reflection)),
-      health_reflection_(std::move(health_reflection)),
+    : common_(std::move(common)),
+      health_common_(std::move(health_common)),
       server_(std::move(server)),
       health_(std::move(health)),
       address_(std::move(address)) {
   absl::MutexLock lock(&mutex_);
   for (const char* name : {"", "live"}) SetStatus(name, true);
-  for (const std::string& service : reflection_->services()) SetStatus(service, true);
+  for (const std::string& service : common_->reflection.services()) SetStatus(service, true);
 }
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
@@ -118,10 +127,15 @@ Server::~Server() { Shutdown(absl::ZeroDuration()); }
 void Server::SetServing(bool serving) {
   absl::MutexLock lock(&mutex_);
   SetStatus("", serving);
-  for (const std::string& service : reflection_->services()) {
+  for (const std::string& service : common_->reflection.services()) {
     // gRPC's own, health and reflection, answer as long as the process lives.
     if (!service.starts_with("grpc.")) SetStatus(service, serving);
   }
+}
+
+void Server::SetServing(const std::string& name, bool serving, bool is_public) {
+  absl::MutexLock lock(&mutex_);
+  SetStatus(name, serving, is_public);
 }
 
 void Server::SetLive(bool live) {
@@ -129,10 +143,14 @@ void Server::SetLive(bool live) {
   SetStatus("live", live);
 }
 
-void Server::SetStatus(const std::string& service, bool serving) {
-  for (grpc::Server* server : {server_.get(), health_.get()}) {
-    if (server != nullptr) server->GetHealthCheckService()->SetServingStatus(service, serving);
-  }
+void Server::SetStatus(const std::string& service, bool serving, bool is_public) {
+  const auto set = [&](grpc::Server* server, Common& common) {
+    if (server == nullptr) return;
+    server->GetHealthCheckService()->SetServingStatus(service, serving);
+    common.list.Set(service, serving);
+  };
+  if (is_public) set(server_.get(), *common_);
+  set(health_.get(), *health_common_);
 }
 
 void Server::Shutdown(absl::Duration grace) {

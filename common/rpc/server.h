@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "common/rpc/acceptor.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/health_list.h"
 #include "common/rpc/reflection.h"
 
 namespace baton::rpc {
@@ -31,9 +32,15 @@ struct ServerOptions {
   bool is_public = false;
   Keepalive keepalive = kServerKeepalive;
   int max_receive_bytes = kMaxMessageBytes;
+  // Services get messages that are compressed with gzip as they came, and inflate them with a bound: those
+  // that take raw messages can. Of others gRPC's parser refuses such messages.
+  bool takes_gzip = false;
   ConnectionLimits connections;
   // From the connection to the client's SETTINGS, TLS included.
   absl::Duration opening = absl::Seconds(10);
+  // After so long, give or take a tenth, a client is asked to make a new connection (GOAWAY). The old one
+  // takes no new calls, and is closed when its last has ended, however long that takes.
+  absl::Duration max_connection_age = absl::InfiniteDuration();
 };
 
 class Server {
@@ -51,6 +58,9 @@ class Server {
   // Its service "live" is SERVING, whatever its peers do, until SetLive says otherwise. Does nothing once a
   // shutdown has begun: set false before one.
   void SetServing(bool serving);
+  // The same for one more name, which is known from now on; one that is not public, on the port for health
+  // checks alone.
+  void SetServing(const std::string& name, bool serving, bool is_public);
   // What "live" answers: false asks whoever watches over this process to replace it.
   void SetLive(bool live);
   // No new calls; calls still running after `grace` are cancelled. Returns when all have ended; a second
@@ -58,14 +68,20 @@ class Server {
   void Shutdown(absl::Duration grace);
 
  private:
-  // Reflection is a service of the server beside it, and outlives it.
-  Server(std::unique_ptr<Reflection> reflection, std::unique_ptr<grpc::Server> server,
-         std::unique_ptr<Reflection> health_reflection, std::unique_ptr<grpc::Server> health,
-         std::string address);
-  void SetStatus(const std::string& service, bool serving) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Services that every server has, and that outlive it.
+  struct Common {
+    Reflection reflection;
+    HealthList list;
+    void AddTo(grpc::ServerBuilder& builder);
+  };
 
-  const std::unique_ptr<Reflection> reflection_;
-  const std::unique_ptr<Reflection> health_reflection_;
+  Server(std::unique_ptr<Common> common, std::unique_ptr<grpc::Server> server,
+         std::unique_ptr<Common> health_common, std::unique_ptr<grpc::Server> health, std::string address);
+  void SetStatus(const std::string& service, bool serving, bool is_public = true)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::unique_ptr<Common> common_;
+  const std::unique_ptr<Common> health_common_;
   absl::Mutex mutex_;
   // Null once a shutdown has begun.
   std::unique_ptr<grpc::Server> server_ ABSL_GUARDED_BY(mutex_);

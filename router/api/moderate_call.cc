@@ -58,7 +58,7 @@ grpc::ServerUnaryReactor* ModerateCall::Start(const CallContext& context,
 
 absl::Status ModerateCall::Begin(const grpc::ByteBuffer& bytes) {
   v1::ModerateRequest request;
-  BATON_RETURN_IF_ERROR(ParseMessage(bytes, &request));
+  BATON_RETURN_IF_ERROR(ParseMessage(bytes, &request, kMaxShortMessage));
   BATON_RETURN_IF_ERROR(CheckModerate(request));
   BATON_ASSIGN_OR_RETURN(moderator_, context_.classifiers->Find(request.model(), "model"));
   {

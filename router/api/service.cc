@@ -8,6 +8,7 @@
 #include "router/api/call_name.h"
 #include "router/api/folded_call.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/inflate.h"
 #include "router/api/moderate_call.h"
 #include "router/api/usage.h"
 #include "router/api/wire.h"
@@ -84,7 +85,7 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
   };
   Executor::Job job;
   job.tenant = (*tenant)->id;
-  job.bytes = request->Length();
+  job.bytes = RequestBytes(*request);
   job.wanted = wanted;
   job.work = [finish, request, response, wanted, work, tenant = *tenant] {
     auto parsed = std::make_unique<Request>();
@@ -161,7 +162,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
   v1::ListModelsRequest parsed;
   const auto tenant = AuthenticateCheapCall(*context);
   absl::Status status = tenant.status();
-  if (status.ok()) status = ParseMessage(*request, &parsed);
+  if (status.ok()) status = ParseMessage(*request, &parsed, kMaxShortMessage);
   if (!status.ok()) {
     reactor->Finish(EndOf(rpc::WithRequestId(status, name.id), context));
     return reactor;

@@ -8,6 +8,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc/trace_metadata.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/inflate.h"
 #include "router/api/usage.h"
 
 namespace baton::router {
@@ -26,7 +27,7 @@ grpc::ServerUnaryReactor* UnaryCall::Run(
   }
   // The call's own bytes go with the call, which a job on the executor may outlive.
   call->driver_->Start<Request>(
-      CredentialsOf(call->server_context_), bytes.Length(),
+      CredentialsOf(call->server_context_), RequestBytes(bytes),
       [parse = std::move(parse), held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
         absl::Status status = parse(*held, request);
         held->Clear();

@@ -10,8 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/rpc/channel.h"
+#include "common/base/status.h"
 #include "common/rpc/status.h"
+#include "router/api/inflate.h"
 
 namespace baton::router {
 namespace {
@@ -55,15 +56,17 @@ std::string FindBadString(const Descriptor& type, std::string_view bytes, int de
   return "";
 }
 
+absl::Status TooLarge(size_t bytes, std::string_view inflated, size_t most) {
+  return rpc::WithReason(
+      absl::InvalidArgumentError(fmt::format(
+          "the request has {} bytes{}, and at most {} are taken: shorten it", bytes, inflated, most)),
+      v1::REASON_REQUEST_TOO_LARGE);
+}
+
 }  // namespace
 
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
-  if (bytes.Length() > size_t{rpc::kMaxMessageBytes}) {
-    return rpc::WithReason(absl::InvalidArgumentError(
-                               fmt::format("the request has {} bytes, and at most {} are taken: shorten it",
-                                           bytes.Length(), rpc::kMaxMessageBytes)),
-                           v1::REASON_REQUEST_TOO_LARGE);
-  }
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message, size_t most) {
+  if (bytes.Length() > most) return TooLarge(bytes.Length(), "", most);
   std::vector<grpc::Slice> slices;
   std::string joined;
   const uint8_t* data = nullptr;
@@ -81,8 +84,16 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
       size = joined.size();
     }
   }
-  if (message->ParseFromArray(data, static_cast<int>(size))) return absl::OkStatus();
-  const std::string_view all(reinterpret_cast<const char*>(data), size);
+  std::string_view all(reinterpret_cast<const char*>(data), size);
+  std::string inflated;
+  if (IsGzip(all)) {
+    if (const size_t stated = StatedBytes(all); stated > most) {
+      return TooLarge(stated, " once it is inflated", most);
+    }
+    BATON_ASSIGN_OR_RETURN(inflated, Inflate(all));
+    all = inflated;
+  }
+  if (message->ParseFromArray(all.data(), static_cast<int>(all.size()))) return absl::OkStatus();
   const std::string bad = FindBadString(*message->GetDescriptor(), all, 0);
   if (!bad.empty()) return absl::InvalidArgumentError(bad);
   return absl::InvalidArgumentError(

@@ -10,12 +10,17 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "common/rpc/channel.h"
 
 namespace baton::router {
 
-// INVALID_ARGUMENT if `bytes` is no such message: which string field is not UTF-8 and at which byte, or that
-// the message is malformed.
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+// `bytes` may be compressed (inflate.h). INVALID_ARGUMENT if they are no such message: which string field is
+// not UTF-8 and at which byte, or that the message is malformed, or of more than `most` bytes once it is
+// inflated.
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
+                          size_t most = rpc::kMaxMessageBytes);
+// The most bytes of a message that is parsed on gRPC's threads, whatever it inflates to.
+inline constexpr size_t kMaxShortMessage = 1 << 20;
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);
 

@@ -8,6 +8,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc/trace_metadata.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/inflate.h"
 #include "router/api/usage.h"
 #include "router/api/wire.h"
 
@@ -130,7 +131,7 @@ void StreamInferCall::Begin(ByteBuffer bytes) {
     turn->SetDriver(driver);
     turns_.insert(turn);
   }
-  const size_t size = bytes.Length();
+  const size_t size = RequestBytes(bytes);
   driver->Start<v1::GenerateRequest>(
       credentials, size,
       [turn = turn.get(),

@@ -18,7 +18,7 @@ class Gateway(unittest.TestCase):
         self.assertEqual(release.one("Service", "r-baton")["spec"]["type"], "ClusterIP", "the router is for services of the cluster")
 
     def test_can_be_left_out(self):
-        self.assertFalse([one for one in Release({"gateway": {"enabled": False}}).objects if "gateway" in one["metadata"]["name"] or one["metadata"]["name"].endswith("-router-grpc")])
+        self.assertFalse([one for one in Release({"gateway": {"enabled": False}}).objects if "gateway" in one["metadata"]["name"]])
 
     def test_it_stands_before_every_router(self):
         release = self.release()

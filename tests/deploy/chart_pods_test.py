@@ -250,6 +250,7 @@ class Pods(unittest.TestCase):
         for flag, value in {"--policy": "least_loaded", "--queue-requests": "5", "--queue-seconds": "2.5", "--worker-concurrency": "3", "--tokenizer-threads": "7"}.items():
             self.assertEqual(flags[flag], value)
         self.assertNotIn("--policy", Release().flags("router"))
+        self.assertEqual(Release().flags("router")["--max-connection-age"], "1800")
 
     def test_one_slo_for_routers_and_workers(self):
         release = Release({"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}})

@@ -181,6 +181,11 @@ class Discovery(unittest.TestCase):
             port = next(p["port"] for p in service["spec"]["ports"] if p["name"] == "grpc")
             self.assertEqual(release.flags("router")[f"--{role}"], f"dns:///r-baton-{role}.ns.svc:{port}")
 
+    def test_clients_find_every_router_by_a_headless_service(self):
+        routers = Release({"gateway": {"enabled": False}}).one("Service", "r-baton-router-grpc")["spec"]
+        self.assertEqual(routers["clusterIP"], "None")
+        self.assertEqual(routers["ports"], [{"name": "grpc", "port": 8470, "targetPort": "grpc"}])
+
     def test_selectors_select_their_pods(self):
         release = Release(preset="many-nodes")
         pods = {role: release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]["labels"] for role in (*ROLES, "gateway")}

@@ -38,6 +38,7 @@
 - --queue-seconds={{ $r.queueSeconds }}
 - --worker-concurrency={{ int $r.workerConcurrency }}
 - --tokenizer-threads={{ int $r.tokenizerThreads }}
+- --max-connection-age={{ $r.maxConnectionAgeSeconds }}
 - --drain-seconds={{ int $v.longestGenerationSeconds }}
 {{- if $v.auth.tenants.existingSecret }}
 - --tenants=/etc/baton/tenants/{{ $v.auth.tenants.key }}

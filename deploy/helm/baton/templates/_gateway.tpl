@@ -219,24 +219,6 @@ spec:
     - name: metrics
       port: 9470
       targetPort: metrics
----
-# Gateways look up this name: every ready router is an address, so that requests spread over all of them.
-apiVersion: v1
-kind: Service
-metadata:
-  name: {{ include "baton.fullname" . }}-router-grpc
-  labels:
-    {{- include "baton.labels" . | nindent 4 }}
-    app.kubernetes.io/component: router
-spec:
-  clusterIP: None
-  selector:
-    {{- include "baton.selector" . | nindent 4 }}
-    app.kubernetes.io/component: router
-  ports:
-    - name: grpc
-      port: 8470
-      targetPort: grpc
 {{- end -}}
 
 {{- define "baton.gatewayRoute" -}}

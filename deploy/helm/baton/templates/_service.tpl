@@ -71,6 +71,24 @@ spec:
     - name: metrics
       port: 9470
       targetPort: metrics
+---
+# Gateways look up this name, and so may clients (dns:/// with round_robin): every ready router is an address, so that calls spread over all of them.
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "baton.fullname" $root }}-router-grpc
+  labels:
+    {{- include "baton.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $component }}
+spec:
+  clusterIP: None
+  selector:
+    {{- include "baton.selector" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $component }}
+  ports:
+    - name: grpc
+      port: 8470
+      targetPort: grpc
 {{- end }}
 {{- end -}}
 
