@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/base/digest.h"
 #include "common/base/quote.h"
 #include "common/base/random.h"
@@ -222,12 +223,17 @@ struct Router::Parts {
                   .capacity_bytes = kMaxGrammarBytesWaiting,
                   .clock = &clock,
                   .what = "new grammars wait to be compiled",
-                  .dropped = [this] { context.probe->PreparationDropped(); }}) {
+                  .dropped = [this] { context.probe->PreparationDropped(); }}),
+        load({.cores = UsableCores(),
+              .threads = options.tokenizer_threads,
+              .sample = [this] { return SampleLoad(); }},
+             clock) {
     context.preparer = &preparer;
     context.decode = &decode_client;
     context.executor = &executor;
     context.grammars = &grammars;
     context.clock = &clock;
+    context.load = &load;
     context.live = &live;
     context.sessions = &sessions;
     context.router_id = fmt::format("{:016x}", RandomU64());
@@ -348,6 +354,20 @@ struct Router::Parts {
     if (std::exchange(said_serving, any) != any) server->SetServing(any);
   }
 
+  LoadReport::Sample SampleLoad() const {
+    LoadReport::Sample sample = {.cpu = ProcessCpu(), .busy = executor.Busy()};
+    int64_t blocks = 0, free = 0;
+    for (const auto& fleet : workers) {
+      sample.waiting += fleet->dispatcher().waiting();
+      for (const auto& worker : fleet->fleet().view()->decode) {
+        blocks += worker->TotalBlocks();
+        free += worker->FreeBlocks();
+      }
+    }
+    if (blocks > 0) sample.kv_used = 1 - static_cast<double>(free) / static_cast<double>(blocks);
+    return sample;
+  }
+
   const absl::Duration drain;
   telemetry::Metrics metrics;
   std::unique_ptr<telemetry::Tracing> tracing;
@@ -364,6 +384,7 @@ struct Router::Parts {
   moderation::Probe moderation_probe{metrics};
   std::unique_ptr<Classifiers> classifiers;
   Executor executor, grammars;
+  LoadReport load;
   const std::shared_ptr<admission::Meters> meters = std::make_shared<admission::Meters>();
   const std::shared_ptr<admission::Meters> model_meters = std::make_shared<admission::Meters>();
   std::optional<store::StoreProbe> store_probe;        // none without a store

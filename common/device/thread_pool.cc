@@ -1,15 +1,10 @@
 #include "common/device/thread_pool.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <fstream>
 #include <limits>
-#include <string>
 
 #include "common/base/check.h"
+#include "common/base/cores.h"
 
 namespace baton::device {
 namespace {
@@ -38,24 +33,9 @@ bool SpinUntil(const Condition& done) {
   return false;
 }
 
-// cgroup v2: "max 100000" or "<quota> <period>", in microseconds.
-int QuotaCores() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  double quota = 0, period = 0;
-  if (file >> quota >> period && quota > 0 && period > 0) {
-    return std::max(1, static_cast<int>(std::ceil(quota / period)));
-  }
-  return std::numeric_limits<int>::max();
-}
-
 }  // namespace
 
-int UsableCores() {
-  int cores = static_cast<int>(std::thread::hardware_concurrency());
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
-  return std::clamp(cores, 1, QuotaCores());
-}
+int UsableCores() { return baton::UsableCores(); }
 
 ThreadPool::ThreadPool(int threads) : share_(nullptr) {
   BATON_CHECK(threads >= 1) << " threads " << threads;

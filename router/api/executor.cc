@@ -70,6 +70,11 @@ absl::Status Executor::Full() const {
                  kLongestRetry));
 }
 
+absl::Duration Executor::Busy() const {
+  absl::MutexLock lock(&mutex_);
+  return busy_;
+}
+
 Executor::Turns::const_iterator Executor::Next() const {
   const bool large_too = large_running_ < std::max(1, options_.threads - 1);
   return std::find_if(turns_.begin(), turns_.end(), [large_too](const auto& turn) {
@@ -131,9 +136,11 @@ void Executor::Do(Job job) {
   const bool wanted = job.wanted();
   if (!wanted) job.drop();
   if (!(wanted && job.work()) && options_.dropped) options_.dropped();
-  const double seconds = absl::ToDoubleSeconds(options_.clock->Now() - began);
+  const absl::Duration took = options_.clock->Now() - began;
+  const double seconds = absl::ToDoubleSeconds(took);
   job = {};  // its message is gone before its bytes are
   absl::MutexLock lock(&mutex_);
+  busy_ += took;
   for (Held* one : {&held_.at(tenant), &all_}) {
     --one->jobs;
     one->bytes -= bytes;

@@ -67,6 +67,8 @@ class Executor {
   // What a refused call is told: RESOURCE_EXHAUSTED, with the time that what is here takes at the pace so far
   // as the delay after which to try again.
   absl::Status Full() const;
+  // How long its threads have been at work so far, all together.
+  absl::Duration Busy() const;
 
  private:
   using LineId = std::pair<bool, admission::TenantId>;  // large or not, and whose
@@ -103,6 +105,7 @@ class Executor {
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   int large_running_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t untrimmed_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of large jobs since memory was last given back
+  absl::Duration busy_ ABSL_GUARDED_BY(mutex_);
   double seconds_per_byte_ ABSL_GUARDED_BY(mutex_) = 1e-6;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -31,6 +31,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run(
     std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse) {
   call->self_ = call;
   call->name_ = NameCall(*server_context);
+  call->load_ = context.load;
   call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), method,
                                         rpc::TraceOf(*server_context), call->name_);
   {
@@ -95,10 +96,12 @@ void GenerateCall::Finish(const absl::Status& status, const v1::GenerateResponse
                           const v1::RequestUsage* usage) {
   std::optional<grpc::ByteBuffer> shown = last == nullptr ? ShowFailure(status) : Show(*last);
   grpc::Status end = rpc::ToGrpc(status);
+  const std::string load = usage == nullptr || load_ == nullptr ? "" : load_->OnEnded(status);
   {
     absl::MutexLock lock(&mutex_);
     if (server_context_ != nullptr) {
       if (usage != nullptr) AddUsage(*usage, server_context_);
+      AddLoad(load, server_context_);
       if (!shown.has_value()) end = EndOf(status, server_context_);
     }
   }

@@ -64,7 +64,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
   void OnDone() final;
 
   CallName name_;
-  grpc::ByteBuffer outgoing_;  // the driver's, one message at a time
+  LoadReport* load_ = nullptr;  // null: none is told
+  grpc::ByteBuffer outgoing_;   // the driver's, one message at a time
   // Until OnDone.
   std::shared_ptr<GenerateCall> self_;
   std::shared_ptr<RequestDriver> driver_;

@@ -18,8 +18,6 @@ constexpr size_t kShortest = 20;
 // A byte of deflate's data stands for no more (a match of 258 bytes takes two bits at least).
 constexpr size_t kMostRatio = 1032;
 
-bool CanHold(size_t gzip, size_t stated) { return stated <= gzip * kMostRatio; }
-
 absl::Status Corrupt(std::string_view why) {
   return absl::InvalidArgumentError(fmt::format("the request's gzip data are {}", why));
 }
@@ -36,6 +34,8 @@ size_t StatedBytes(std::string_view gzip) {
   }
   return stated;
 }
+
+bool CanHold(size_t gzip, size_t stated) { return stated <= gzip * kMostRatio; }
 
 absl::StatusOr<std::string> Inflate(std::string_view gzip) {
   const size_t stated = StatedBytes(gzip);

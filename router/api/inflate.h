@@ -20,6 +20,9 @@ bool IsGzip(std::string_view bytes);
 // what is too short to state any.
 size_t StatedBytes(std::string_view gzip);
 
+// True if `gzip` bytes can hold as many as they state. Those that can't are corrupt.
+bool CanHold(size_t gzip, size_t stated);
+
 // INVALID_ARGUMENT if the data are corrupt, cut short, or not one member of as many bytes as are stated.
 absl::StatusOr<std::string> Inflate(std::string_view gzip);
 

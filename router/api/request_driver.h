@@ -29,6 +29,7 @@
 #include "router/api/decode_client.h"
 #include "router/api/executor.h"
 #include "router/api/live_calls.h"
+#include "router/api/load_report.h"
 #include "router/api/request_flow.h"
 #include "router/api/request_preparer.h"
 #include "router/billing/ledger.h"
@@ -59,6 +60,7 @@ struct CallContext {
   const Clock* clock = nullptr;
   Probe* probe = nullptr;  // of calls whose model is not known
   LiveCalls* live = nullptr;
+  LoadReport* load = nullptr;                  // null: clients hear nothing of the router's load
   billing::Ledger* ledger = nullptr;           // null: nothing is recorded
   const billing::PriceFile* prices = nullptr;  // null: no model has a price
   SessionPrompts* sessions = nullptr;          // null: no misses are explained

@@ -19,6 +19,7 @@ grpc::ServerUnaryReactor* UnaryCall::Run(
     const grpc::ByteBuffer& bytes,
     std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse) {
   call->self_ = call;
+  call->load_ = context.load;
   call->driver_ = RequestDriver::Create(context, call, DeadlineOf(call->server_context_, *context.clock),
                                         method, rpc::TraceOf(call->server_context_), call->name_);
   {
@@ -75,6 +76,7 @@ void UnaryCall::Write(const v1::GenerateResponse& response, bool) {
 void UnaryCall::Finish(const absl::Status& status, const v1::GenerateResponse* last,
                        const v1::RequestUsage* usage) {
   if (usage != nullptr) AddUsage(*usage, &server_context_);
+  if (usage != nullptr && load_ != nullptr) AddLoad(load_->OnEnded(status), &server_context_);
   if (last != nullptr) Add(*last);
   std::optional<grpc::ByteBuffer> answer = status.ok() ? Answer() : AnswerTo(status);
   const bool well = answer.has_value();

@@ -67,6 +67,7 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
   grpc::CallbackServerContext& server_context_;
   const CallName name_ = NameCall(server_context_);
   grpc::ByteBuffer& response_;
+  LoadReport* load_ = nullptr;  // null: none is told
   // The largest message that gRPC's clients take unless they are told otherwise.
   uint32_t max_answer_bytes_ = 4 << 20;
   // Until OnDone.

@@ -87,9 +87,8 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
   std::string_view all(reinterpret_cast<const char*>(data), size);
   std::string inflated;
   if (IsGzip(all)) {
-    if (const size_t stated = StatedBytes(all); stated > most) {
-      return TooLarge(stated, " once it is inflated", most);
-    }
+    const size_t stated = StatedBytes(all);
+    if (stated > most && CanHold(all.size(), stated)) return TooLarge(stated, " once it is inflated", most);
     BATON_ASSIGN_OR_RETURN(inflated, Inflate(all));
     all = inflated;
   }

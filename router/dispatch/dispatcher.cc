@@ -266,6 +266,7 @@ absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Ref
 void Dispatcher::Show(admission::TenantId tenant) {
   const admission::Queue& queue = admission_.queue();
   probe_.Queued(queue.size(), queue.bytes());
+  shown_waiting_.store(queue.size(), std::memory_order_relaxed);
   probe_.admission().Depth(tenant, queue.depth(tenant), admission_.running(tenant));
 }
 

@@ -9,6 +9,7 @@
 // hold is refused at once, and one without a deadline waits at most `max_wait`.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -88,6 +89,9 @@ class Dispatcher {
   // No result for this one, if there was none yet.
   void Withdraw(admission::EntryId id);
 
+  // Choices that wait, as they were last shown.
+  int64_t waiting() const { return shown_waiting_.load(std::memory_order_relaxed); }
+
   // Places what can be placed.
   void Pump();
   // Pump, and refuse what waited too long.
@@ -162,6 +166,7 @@ class Dispatcher {
   WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<int64_t> shown_waiting_{0};
   std::thread ticker_;
 };
 

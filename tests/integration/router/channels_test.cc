@@ -12,15 +12,19 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status.h"
+#include "google/rpc/status.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "tests/integration/router/router_fixture.h"
+#include "tests/integration/router/wire_call.h"
 #include "tests/patience.h"
+#include "xds/data/orca/v3/orca_load_report.pb.h"
 
 namespace baton::router {
 namespace {
@@ -34,6 +38,7 @@ using grpc::health::v1::HealthListRequest;
 using grpc::health::v1::HealthListResponse;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
+using xds::data::orca::v3::OrcaLoadReport;
 
 std::chrono::system_clock::time_point Soon() {
   return std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60));
@@ -127,6 +132,23 @@ TEST_F(RouterGzipTest, AMessageOfMoreThanSixteenMegabytesOnceInflatedIsRefused) 
   v1::ModerateResponse verdict;
   const absl::Status status = rpc::FromGrpc(stub_->Moderate(&context, moderate, &verdict));
   EXPECT_EQ(rpc::ReasonOf(status), "REQUEST_TOO_LARGE") << status;
+}
+
+TEST_F(RouterGzipTest, DataThatAreNoGzipAreRefusedAndAnswersStayPlain) {
+  const std::string method = "/baton.v1.Inference/Generate";
+  const std::string plain = TextRequest().SerializeAsString();
+  const WireCall answer = WireCall::Make(router_->address(), method, WireCall::Framed(plain), "gzip");
+  EXPECT_EQ(answer.fields.at("grpc-status"), "0") << "a message that is not marked as compressed";
+  EXPECT_EQ(answer.fields.count("grpc-encoding"), 0u);
+  EXPECT_THAT(answer.fields.at("grpc-accept-encoding"), HasSubstr("gzip"));
+  for (const std::string& data :
+       {std::string("\x1f\x8b\x08 and no more of it than that"), std::string("none")}) {
+    const WireCall refused = WireCall::Make(router_->address(), method, WireCall::Framed(data, true), "gzip");
+    EXPECT_EQ(refused.fields.at("grpc-status"), "3") << data;
+    google::rpc::Status details;
+    ASSERT_TRUE(details.ParseFromString(refused.Binary("grpc-status-details-bin")));
+    EXPECT_THAT(details.ShortDebugString(), HasSubstr("INVALID_REQUEST"));
+  }
 }
 
 TEST_F(RouterGzipTest, AnotherEncodingIsRefusedByName) {
@@ -305,6 +327,42 @@ TEST_F(RouterServiceConfigTest, CallsSpreadOverTheRoutersThatAreReady) {
         return at_the_other() > 0;
       },
       "a call at the router that became ready"));
+}
+
+// gRPC's library keeps the trailer from its callers. A report is of a second, so the first calls have none.
+TEST_F(RouterTest, AnswersTellTheRoutersLoadAndRefusalsDoNot) {
+  FakeWorker* decode = AddWorker();
+  StartRouter();
+  baton::fleet::v1::Load half;
+  half.set_total_blocks(4096);
+  half.set_free_blocks(2048);
+  decode->Report(half);
+  const auto call = [&](const std::string& method, const google::protobuf::Message& request) {
+    return WireCall::Make(router_->address(), "/baton.v1.Inference/" + method,
+                          WireCall::Framed(request.SerializeAsString()));
+  };
+  OrcaLoadReport report;
+  EXPECT_TRUE(Await(
+      [&] {
+        const WireCall answer = call("Generate", TextRequest());
+        EXPECT_EQ(answer.fields.at("grpc-status"), "0");
+        EXPECT_TRUE(report.ParseFromString(answer.Binary("endpoint-load-metrics-bin")));
+        return report.named_metrics().count("kv_used") > 0 && report.named_metrics().at("kv_used") == 0.5;
+      },
+      [&] { return "half of the blocks in use: " + report.ShortDebugString(); }));
+  EXPECT_GT(report.rps_fractional(), 0);
+  EXPECT_GT(report.cpu_utilization(), 0);
+  EXPECT_GE(report.application_utilization(), report.cpu_utilization());
+  EXPECT_DOUBLE_EQ(report.eps(), 0);
+  EXPECT_DOUBLE_EQ(report.named_metrics().at("queue"), 0);
+
+  v1::GenerateUnaryRequest whole;
+  *whole.mutable_generate() = TextRequest();
+  EXPECT_EQ(call("GenerateUnary", whole).fields.count("endpoint-load-metrics-bin"), 1u);
+  const WireCall refused = call("Generate", v1::GenerateRequest());
+  EXPECT_EQ(refused.fields.at("grpc-status"), "3");
+  EXPECT_EQ(refused.fields.count("endpoint-load-metrics-bin"), 0u);
+  EXPECT_EQ(refused.blocks, 1) << "trailers alone";
 }
 
 }  // namespace
