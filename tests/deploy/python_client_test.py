@@ -59,6 +59,21 @@ class RealService(unittest.TestCase):
         cls.client = Client(cls.relay.router)
         cls.addClassCleanup(cls.client.close)
 
+    def test_grpc_alone_with_the_service_config_and_gzip(self):
+        config = (ROOT / "examples/service_config.json").read_text()
+        request = inference.GenerateRequest(text="Once upon a time. " * 200)
+        request.stop.max_tokens = 4
+        request.sampling.seed = 7
+        texts = []
+        for options, compression in (((), None), ((("grpc.service_config", config),), grpc.Compression.Gzip)):
+            with grpc.insecure_channel(self.relay.router, options=options, compression=compression) as channel:
+                stub = rpc.InferenceStub(channel)
+                answer = stub.GenerateUnary(inference.GenerateUnaryRequest(generate=request), timeout=60)
+                texts.append(answer.choices[0].text)
+                self.assertTrue(stub.ListModels(inference.ListModelsRequest(), timeout=60).models)
+        self.assertTrue(texts[0])
+        self.assertEqual(texts[0], texts[1])
+
     def test_the_package_is_the_installed_one(self):
         self.assertTrue(baton_client.__file__.startswith(str(HERE)))
 

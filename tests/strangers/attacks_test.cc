@@ -90,15 +90,22 @@ TEST_P(AttacksTest, CompressedZeros) {
   // As much as HTTP/2's first window lets pass: the server would unpack a thousand times that for each call.
   const std::string bomb = Gzip(60 * kMiB);
   ASSERT_LT(bomb.size(), 65'000u);
-  std::string message(1, 1);
-  for (int shift = 24; shift >= 0; shift -= 8) message += static_cast<char>(bomb.size() >> shift);
-  message += bomb;
+  // The size that a router reads: the truth, and a lie of 1 MiB, which it takes.
+  std::string liar = bomb;
+  liar.replace(liar.size() - 4, 4, std::string("\0\0\x10\0", 4));
+  const auto framed = [](const std::string& data) {
+    std::string message(1, 1);
+    for (int shift = 24; shift >= 0; shift -= 8) message += static_cast<char>(data.size() >> shift);
+    return message + data;
+  };
+  const std::string messages[] = {framed(bomb), framed(liar)};
   for (const Victim& victim : deployment.victims()) {
     Withstand(victim, "compressed zeros", 32 * kMiB, [&] {
       std::vector<RawClient> clients;
       for (int i = 0; i < 8; ++i) {
         RawClient& client = clients.emplace_back(victim.address, GetParam());
         if (!client.Open()) continue;
+        const std::string& message = messages[i % 2];
         client.Send(
             Frame(kHeaders, kEndHeaders, 1, CallHeaders(victim.path) + Literal("grpc-encoding", "gzip")));
         for (size_t at = 0; at < message.size(); at += 16'000) {
