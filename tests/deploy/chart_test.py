@@ -305,6 +305,7 @@ class Secrets(unittest.TestCase):
         self.assertEqual(volume["secret"]["secretName"], certificate["secretName"])
         self.assertIn(release.flags("decode")["--tls-peer-name"], certificate["dnsNames"])
         self.assertIn(release.flags("gateway")["--tls-server-name"], certificate["dnsNames"])
+        self.assertIn("r-baton-router-grpc.ns.svc", certificate["dnsNames"], "clients that spread calls over all routers")
         for name in ("r-baton", "r-baton-prefill", "r-baton-decode"):
             self.assertTrue(release.one("Service", name))
             self.assertIn(f"{name}.ns.svc", certificate["dnsNames"])
