@@ -32,6 +32,9 @@ constexpr size_t kAhead = 64 << 10;
 // Limits of what is passed on of a request, far below those at which a router refuses a call for its metadata
 // (Authenticator), or gRPC ends the connection that all clients share (common/rpc/limits.h).
 constexpr const char* kKeyHeaders[] = {"authorization", "x-api-key"};
+constexpr char kIdempotencyHeader[] = "idempotency-key";
+// With the number of a prompt behind it, the router takes it.
+constexpr size_t kMaxIdempotencyBytes = 120;
 constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512, kMaxRequestIdBytes = 128;
 
 // An answer in one piece of more bytes is not written on the server's thread.
@@ -50,6 +53,10 @@ std::optional<v1::RequestUsage> UsageIn(const grpc::ClientContext& context) {
     return std::nullopt;
   }
   return usage;
+}
+
+bool IsPrintable(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 // Which of several prompts it is about.
@@ -78,6 +85,11 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
         told_(requests_.size()),
         answer_(static_cast<uint32_t>(requests_.size()) * choices_) {
     probe_.Streams(1);
+    const std::string key(exchange_->request().Header(kIdempotencyHeader));
+    if (key.empty()) return;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      requests_[i].mutable_options()->set_idempotency_key(several() ? absl::StrCat(key, "/", i) : key);
+    }
   }
   ~AnswerCall() { probe_.Streams(-1); }
 
@@ -351,6 +363,11 @@ std::string WhyNotPassedOn(const http::Request& request) {
     if (const size_t size = request.Header(name).size(); size > kMaxKeyBytes)
       return fmt::format("{} has {} bytes, and no key more than {}", name, size, kMaxKeyBytes);
   }
+  const std::string_view key = request.Header(kIdempotencyHeader);
+  if (key.size() > kMaxIdempotencyBytes || !IsPrintable(key)) {
+    return fmt::format("{}: at most {} printable ASCII characters are taken", kIdempotencyHeader,
+                       kMaxIdempotencyBytes);
+  }
   return "";
 }
 
@@ -358,8 +375,8 @@ void PassOn(const http::Request& request, grpc::ClientContext* context) {
   const auto pass_on = [&](const char* name, size_t most) {
     const std::string_view value = request.Header(name);
     // gRPC ends the process over metadata that is not printable ASCII. No key and no context is.
-    const bool printable = std::ranges::all_of(value, [](char c) { return c >= ' ' && c <= '~'; });
-    if (!value.empty() && value.size() <= most && printable) context->AddMetadata(name, std::string(value));
+    if (!value.empty() && value.size() <= most && IsPrintable(value))
+      context->AddMetadata(name, std::string(value));
   };
   for (const char* const name : kKeyHeaders) pass_on(name, kMaxKeyBytes);
   // A longer trace context may be left out (W3C Trace Context, 3.3.1.5).

@@ -26,13 +26,14 @@ struct CallTimes {
 // Starts it. Request: ChatRequest or GenerateRequest; at least one. Several ask for equally many choices
 // (RequestOptions.n), and those of the second come after those of the first. `router` and `probe` outlive the
 // server's thread.
-// `side_thread` writes large answers.
+// `side_thread` writes large answers. A header `idempotency-key` is that of each request
+// (RequestOptions.idempotency_key), with the request's number behind it if there are several.
 template <typename Request>
 void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
                  std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe,
                  SideThread& side_thread);
 
-// Why a request's key can't be passed on: it is too long for any key. Empty: it can.
+// Why a request's key, or its idempotency key, can't be passed on: it is too long for any. Empty: it can.
 std::string WhyNotPassedOn(const http::Request& request);
 // The metadata of a call: the client's key, trace context and name for the request. A key that is too long
 // stays away, as do the others.

@@ -236,6 +236,7 @@ struct Router::Parts {
     context.load = &load;
     context.live = &live;
     context.sessions = &sessions;
+    context.held = &held;
     context.router_id = fmt::format("{:016x}", RandomU64());
     context.max_attempts = options.max_attempts;
     context.max_migrations = options.max_migrations;
@@ -309,6 +310,7 @@ struct Router::Parts {
     internal.ledger = nullptr;
     internal.prices = nullptr;
     internal.sessions = nullptr;
+    internal.held = nullptr;
     internal.tracer = nullptr;
     const auto tenant =
         std::make_shared<const Tenant>(Tenant{.id = kModerationTenant,
@@ -377,6 +379,7 @@ struct Router::Parts {
   std::vector<std::unique_ptr<ModelWorkers>> workers;  // by ServedModel::fleet
   RequestPreparer preparer;
   GrpcDecodeClient decode_client{clock};
+  HeldAnswers held{clock, metrics};
   LiveCalls live{clock};
   SessionPrompts sessions;
   vllm::RunningRequests vllm_running;
@@ -418,6 +421,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->context.tracer = &all->tracing->tracer();
   BATON_RETURN_IF_ERROR(all->MakeFleets(options, places));
   all->live.Watch(options.client_stall);
+  all->held.Watch();
   all->OpenStore(options);
   BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
                            if (all->shared_limits != nullptr) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
@@ -20,11 +21,11 @@ class ClientStream {
   // was parsed.
   virtual uint32_t max_answer_bytes() const { return 0; }
 
-  // The request is admitted; `waits`: for its turn, so that the first Write may be long in coming. At most
-  // once, before the first Write. A client may hear of it at once, so that nobody between takes a call that
-  // waits for one that is dead; a call that is refused before has but its end, which is what gRPC's own
-  // retries need (proposal A6).
-  virtual void Admitted(bool /*waits*/) {}
+  // The request, which is named `request_id`, is admitted; `waits`: for its turn, so that the first Write may
+  // be long in coming. At most once, before the first Write. A client may hear of it at once, so that nobody
+  // between takes a call that waits for one that is dead; a call that is refused before has but its end,
+  // which is what gRPC's own retries need (proposal A6).
+  virtual void Admitted(const std::string& /*request_id*/, bool /*waits*/) {}
   // Sends a message; OnWritten follows, and only then the next call to Write or Finish. `more`: another
   // message follows at once, so both may leave in one packet.
   virtual void Write(const v1::GenerateResponse& response, bool more) = 0;

@@ -29,15 +29,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run(
     const std::shared_ptr<GenerateCall>& call, const CallContext& context, std::string_view method,
     grpc::CallbackServerContext* server_context, const grpc::ByteBuffer& bytes,
     std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse) {
-  call->self_ = call;
-  call->name_ = NameCall(*server_context);
-  call->load_ = context.load;
-  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), method,
-                                        rpc::TraceOf(*server_context), call->name_);
-  {
-    absl::MutexLock lock(&call->mutex_);
-    call->cancels_ = call->driver_;
-  }
+  Open(call, context, method, *server_context);
   // The call's own bytes go with the call, which a job on the executor may outlive.
   call->driver_->Start<Request>(
       CredentialsOf(*server_context), RequestBytes(bytes),
@@ -47,6 +39,31 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run(
         return status;
       });
   return call.get();
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Resume(const CallContext& context,
+                                                                 grpc::CallbackServerContext* server_context,
+                                                                 const grpc::ByteBuffer& bytes) {
+  const std::shared_ptr<GenerateCall> call(new GenerateCall(server_context));
+  Open(call, context, "Resume", *server_context);
+  call->driver_->Resume(CredentialsOf(*server_context), RequestBytes(bytes),
+                        [held = std::make_shared<grpc::ByteBuffer>(bytes)](v1::ResumeRequest* request) {
+                          absl::Status status = ParseMessage(*held, request);
+                          held->Clear();
+                          return status;
+                        });
+  return call.get();
+}
+
+void GenerateCall::Open(const std::shared_ptr<GenerateCall>& call, const CallContext& context,
+                        std::string_view method, const grpc::CallbackServerContext& server_context) {
+  call->self_ = call;
+  call->name_ = NameCall(server_context);
+  call->load_ = context.load;
+  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(server_context, *context.clock), method,
+                                        rpc::TraceOf(server_context), call->name_);
+  absl::MutexLock lock(&call->mutex_);
+  call->cancels_ = call->driver_;
 }
 
 void GenerateCall::Cancel() {
@@ -59,7 +76,7 @@ void GenerateCall::Cancel() {
 }
 
 std::optional<grpc::ByteBuffer> GenerateCall::Show(const v1::GenerateResponse& response) {
-  // A ChatResponse has the fields of a GenerateResponse.
+  // A ChatResponse and a ResumeResponse have the fields of a GenerateResponse.
   return SerializeMessage(response);
 }
 
@@ -74,10 +91,11 @@ template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run<v1::Gener
     const grpc::ByteBuffer&, std::function<absl::Status(const grpc::ByteBuffer&, v1::GenerateRequest*)>);
 
 // A request that is placed at once has its metadata with the first message: that saves a write.
-void GenerateCall::Admitted(bool waits) {
+void GenerateCall::Admitted(const std::string& request_id, bool waits) {
   {
     absl::MutexLock lock(&mutex_);
     if (server_context_ == nullptr) return;
+    name_.id = request_id;
     Announce(name_, server_context_);
   }
   if (waits) StartSendInitialMetadata();

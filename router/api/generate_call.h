@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/base/thread_annotations.h"
@@ -29,6 +30,10 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
                                                            std::string_view method,
                                                            grpc::CallbackServerContext* server_context,
                                                            const grpc::ByteBuffer& bytes);
+  // The same of a ResumeRequest.
+  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Resume(const CallContext& context,
+                                                            grpc::CallbackServerContext* server_context,
+                                                            const grpc::ByteBuffer& bytes);
 
  protected:
   explicit GenerateCall(grpc::CallbackServerContext* server_context) : server_context_(server_context) {}
@@ -41,6 +46,10 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
       grpc::CallbackServerContext* server_context, const grpc::ByteBuffer& bytes,
       std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse);
 
+  // Makes the driver.
+  static void Open(const std::shared_ptr<GenerateCall>& call, const CallContext& context,
+                   std::string_view method, const grpc::CallbackServerContext& server_context);
+
   // Ends the call as if its client had gone. Any thread, any number of times.
   void Cancel();
 
@@ -52,7 +61,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
   virtual std::optional<grpc::ByteBuffer> ShowFailure(const absl::Status& status);
 
   // ClientStream, called by the driver.
-  void Admitted(bool waits) final;
+  void Admitted(const std::string& request_id, bool waits) final;
   void Write(const v1::GenerateResponse& response, bool more) final;
   void Finish(const absl::Status& status, const v1::GenerateResponse* last,
               const v1::RequestUsage* usage) final;

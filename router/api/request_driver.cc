@@ -1,20 +1,24 @@
 #include "router/api/request_driver.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <variant>
 
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/random.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/kv/index/prompt_chain.h"
 #include "common/rpc/status.h"
 #include "router/api/reusable_parts.h"
 #include "router/api/usage.h"
+#include "router/api/validation.h"
 
 namespace baton::router {
 namespace {
@@ -28,6 +32,64 @@ bool IsCheap(const v1::GenerateRequest& request) {
   return request.has_token_ids() && !request.has_constraint();
 }
 bool IsCheap(const v1::ChatRequest&) { return false; }
+
+// The end as a client is told it, and what is left of an answer that is held.
+struct End {
+  absl::Status status;
+  std::optional<v1::GenerateResponse> last;
+  std::optional<v1::RequestUsage> usage;
+  std::optional<HeldAnswer::Remains> remains;
+};
+
+// A digest of the request but for its seed, of the bound of its answer, and of the tenant.
+template <typename Request>
+std::string DigestOf(const Request& request, uint32_t max_answer_bytes, const kv::TenantSalt& salt) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    Request seedless = request;
+    seedless.mutable_sampling()->clear_seed();
+    coded.WriteString(seedless.GetDescriptor()->full_name());
+    coded.WriteVarint32(max_answer_bytes);
+    seedless.SerializeToCodedStream(&coded);
+  }
+  return Sha256Of(bytes + salt.bytes());
+}
+
+// A client may come from another router, or from an answer that was computed anew, and stop wherever a delta
+// ended there.
+template <typename Request>
+void EndAtEveryToken(Request* request) {
+  request->mutable_output()->set_even_frames(true);
+}
+
+template <typename Request>
+std::optional<uint64_t> SeedOf(const Request& request) {
+  return request.sampling().has_seed() ? std::optional(request.sampling().seed()) : std::nullopt;
+}
+
+// Names of requests, as this router's own: 16 hexadecimal digits.
+bool IsRequestId(std::string_view id) {
+  return id.size() == 16 &&
+         std::ranges::all_of(id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+// The part of `total` that is not in `charged`. A prompt is charged once, whatever was found of it in caches
+// later.
+billing::TokenCounts Uncharged(const billing::TokenCounts& total, const billing::TokenCounts& charged) {
+  billing::TokenCounts left = total;
+  if (charged.prompt() > 0) {
+    left.decode_cached = left.prefill_cached = left.written_5m = left.written_1h = left.plain = 0;
+  }
+  const auto less = [](int64_t& count, int64_t by) { count = std::max<int64_t>(0, count - by); };
+  less(left.completion, charged.completion);
+  less(left.thinking, charged.thinking);
+  less(left.drafted, charged.drafted);
+  less(left.accepted, charged.accepted);
+  return left;
+}
 
 // The hashes of the prompt's blocks as the workers make them.
 std::vector<kv::BlockHash> ChainOf(const baton::fleet::v1::DecodeRequest& request,
@@ -57,8 +119,8 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
                              const telemetry::TraceContext& trace, CallName name)
     : context_(context),
       deadline_(deadline),
-      client_(std::move(client)),
       method_(method),
+      client_(std::move(client)),
       flow_({.request_id = std::move(name.id),
              .client_request_id = std::move(name.client_id),
              .router_id = context.router_id,
@@ -75,22 +137,185 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
              .moderation = context.moderation},
             *context.clock, *context.probe) {}
 
-template <typename Request>
-void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Request> parse) {
+bool RequestDriver::FindCaller(const Credentials& credentials) {
   auto caller = context_.authenticator->Authenticate(credentials);
-  if (!caller.ok()) return Refuse(caller.status());
+  if (!caller.ok()) {
+    Refuse(caller.status());
+    return false;
+  }
   tenant_ = std::move(caller->tenant);
   key_ = std::move(caller->key);
+  return true;
+}
+
+template <typename Request>
+void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Request> parse) {
+  if (!FindCaller(credentials)) return;
   auto request = std::make_shared<Request>();
-  if (bytes <= kParseAtOnceBytes) {
-    if (absl::Status status = Read(parse, request.get()); !status.ok()) return Refuse(std::move(status));
-    if (IsCheap(*request)) {
-      Prepare(*request, std::nullopt);
-      return;
-    }
-    parse = nullptr;
+  if (bytes > kParseAtOnceBytes) return SubmitJob(bytes, std::move(request), std::move(parse));
+  if (absl::Status status = Read(parse, request.get()); !status.ok()) return Refuse(std::move(status));
+  Begin(bytes, request, /*at_once=*/false);
+}
+
+template <typename Request>
+bool RequestDriver::Begin(size_t bytes, const std::shared_ptr<Request>& request, bool at_once) {
+  const std::string& key = request->options().idempotency_key();
+  if (key.empty() || context_.held == nullptr) {
+    if (at_once) return PrepareOrCompile(bytes, request);
+    Compute(bytes, request);
+    return true;
   }
-  SubmitJob(bytes, std::move(request), std::move(parse));
+  FindAnswer find = [this, key, seed = SeedOf(*request),
+                     digest = DigestOf(*request, max_answer_bytes_, tenant_->salt)] {
+    return context_.held->ByKey(tenant_->id, key, digest, seed, flow_.request_id());
+  };
+  Join(std::move(find), {}, [this, bytes, request](std::optional<uint64_t> seed) {
+    if (seed.has_value()) request->mutable_sampling()->set_seed(*seed);
+    EndAtEveryToken(request.get());
+    Compute(bytes, request);
+  });
+  return true;
+}
+
+template <typename Request>
+void RequestDriver::Compute(size_t bytes, const std::shared_ptr<Request>& request) {
+  if (IsCheap(*request)) {
+    Prepare(*request, std::nullopt);
+  } else {
+    SubmitJob<Request>(bytes, request, nullptr);
+  }
+}
+
+void RequestDriver::Resume(const Credentials& credentials, size_t bytes, Parse<v1::ResumeRequest> parse) {
+  if (!FindCaller(credentials)) return;
+  const auto read = [this, bytes, parse = std::move(parse)] {
+    if (absl::Status status = ReadResume(bytes, parse); !status.ok()) Refuse(std::move(status));
+    return true;
+  };
+  if (bytes <= kParseAtOnceBytes) {
+    read();
+  } else if (!context_.executor->TrySubmit(JobOf(bytes, read))) {
+    Refuse(context_.executor->Full());
+  }
+}
+
+absl::Status RequestDriver::ReadResume(size_t bytes, const Parse<v1::ResumeRequest>& parse) {
+  v1::ResumeRequest resumed;
+  BATON_RETURN_IF_ERROR(parse(&resumed));
+  if (!IsRequestId(resumed.request_id())) {
+    return absl::InvalidArgumentError(
+        "request_id: not the name of a request; give Started.request_id, or the metadata baton-request-id");
+  }
+  if (resumed.after_tokens_size() > kMaxChoices) {
+    return absl::InvalidArgumentError(fmt::format("after_tokens: {} choices, a request has at most {}",
+                                                  resumed.after_tokens_size(), kMaxChoices));
+  }
+  if (context_.held == nullptr) return absl::UnimplementedError("this router holds no answers");
+  switch (resumed.request_case()) {
+    case v1::ResumeRequest::kChat:
+      return ResumeWith(resumed, bytes, std::move(*resumed.mutable_chat()));
+    case v1::ResumeRequest::kGenerate:
+      return ResumeWith(resumed, bytes, std::move(*resumed.mutable_generate()));
+    default:
+      break;
+  }
+  FindAnswer find = [this, id = resumed.request_id()]() -> absl::StatusOr<std::shared_ptr<HeldAnswer>> {
+    std::shared_ptr<HeldAnswer> answer = context_.held->ById(tenant_->id, id);
+    if (answer == nullptr) return HeldAnswer::NotHeld();
+    return answer;
+  };
+  Join(std::move(find), {resumed.after_tokens().begin(), resumed.after_tokens().end()}, nullptr);
+  return absl::OkStatus();
+}
+
+template <typename Request>
+absl::Status RequestDriver::ResumeWith(const v1::ResumeRequest& resumed, size_t bytes, Request request) {
+  const auto held = std::make_shared<Request>(std::move(request));
+  if (!held->sampling().has_seed()) {
+    return absl::InvalidArgumentError("sampling.seed: missing; give Started.seed, or no request");
+  }
+  BATON_RETURN_IF_ERROR(Check(held.get()));
+  FindAnswer find = [this, id = resumed.request_id(), key = held->options().idempotency_key(),
+                     seed = SeedOf(*held), digest = DigestOf(*held, 0, tenant_->salt)] {
+    return context_.held->ByIdOrNew(tenant_->id, id, key, digest, seed);
+  };
+  Join(std::move(find), {resumed.after_tokens().begin(), resumed.after_tokens().end()},
+       [this, bytes, held](std::optional<uint64_t> seed) {
+         if (seed.has_value()) held->mutable_sampling()->set_seed(*seed);
+         EndAtEveryToken(held.get());
+         Compute(bytes, held);
+       });
+  return absl::OkStatus();
+}
+
+void RequestDriver::Join(FindAnswer find, std::vector<uint32_t> after, ComputeAnew compute) {
+  Post([this, find = std::move(find), after = std::move(after),
+        compute = std::move(compute)](RequestFlow& flow) -> Actions {
+    if (flow.ended()) return {};
+    compute_ = compute;
+    while (true) {
+      const auto answer = find();
+      if (!answer.ok()) return flow.OnPrepared(answer.status());
+      // A request of its own is admitted as one.
+      if (!(*answer)->IsNew()) {
+        if (absl::Status status = context_.fleets.front().dispatcher->AdmitCheapCall(tenant_->id);
+            !status.ok()) {
+          return flow.OnPrepared(std::move(status));
+        }
+      }
+      const std::string own = flow.request_id();
+      flow.Rename((*answer)->name().id);
+      held_ = *answer;
+      std::shared_ptr<ClientStream> client = std::exchange(client_, held_);
+      const HeldAnswer::Joined joined = held_->Join(client, shared_from_this(), after, compute_ != nullptr);
+      reader_ = joined.reader;
+      if (reader_ != nullptr) {
+        if (!joined.may_begin) compute_ = nullptr;
+        return {};
+      }
+      // It has gone meanwhile, or nobody can go on with it.
+      client_ = std::move(client);
+      held_ = nullptr;
+      flow.Rename(own);
+      if (compute_ == nullptr) return flow.OnPrepared(HeldAnswer::NotHeld());
+    }
+  });
+}
+
+void RequestDriver::Produce(std::optional<Begun> begun, std::optional<uint64_t> seed,
+                            const billing::TokenCounts& charged) {
+  auto held = std::make_shared<std::optional<Begun>>(std::move(begun));
+  Post([this, held, seed, charged](RequestFlow& flow) -> Actions {
+    charged_ = charged;
+    const ComputeAnew compute = std::exchange(compute_, nullptr);
+    if (flow.ended()) return {};
+    if (held->has_value()) return flow.OnBegun(*std::move(*held));
+    compute(seed);
+    return {};
+  });
+}
+
+void RequestDriver::OnTaken() {
+  Post([](RequestFlow& flow) { return flow.OnWritten(true); });
+}
+
+void RequestDriver::OnUnread() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  Post([](RequestFlow& flow) { return flow.OnCancelled(); });
+}
+
+void RequestDriver::OnWriting() {
+  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_release);
+}
+
+void RequestDriver::OnServed(const absl::Status& status) {
+  Post([this, status](RequestFlow& flow) -> Actions {
+    if (flow.ended()) return {};
+    flow.OnServed(status);
+    compute_ = nullptr;
+    if (context_.ledger != nullptr) context_.ledger->Record(RecordOf(status.code()), [] {});
+    return {};
+  });
 }
 
 void RequestDriver::StartInternal(std::shared_ptr<const Tenant> tenant, v1::ChatRequest request) {
@@ -102,13 +327,12 @@ void RequestDriver::StartInternal(std::shared_ptr<const Tenant> tenant, v1::Chat
 template <typename Request>
 void RequestDriver::SubmitJob(size_t bytes, std::shared_ptr<Request> request, Parse<Request> parse) {
   Executor::Job job = JobOf(bytes, [this, bytes, request, parse = std::move(parse)] {
-    if (parse != nullptr) {
-      if (absl::Status status = Read(parse, request.get()); !status.ok()) {
-        Refuse(std::move(status));
-        return true;
-      }
+    if (parse == nullptr) return PrepareOrCompile(bytes, request);
+    if (absl::Status status = Read(parse, request.get()); !status.ok()) {
+      Refuse(std::move(status));
+      return true;
     }
-    return PrepareOrCompile(bytes, request);
+    return Begin(bytes, request, /*at_once=*/true);
   });
   if (!context_.executor->TrySubmit(std::move(job))) Refuse(context_.executor->Full());
 }
@@ -161,10 +385,16 @@ template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::Generat
 template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::ChatRequest>);
 
 template <typename Request>
-absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) const {
+absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) {
   BATON_RETURN_IF_ERROR(parse(request));
+  max_answer_bytes_.store(client_->max_answer_bytes(), std::memory_order_relaxed);
+  return Check(request);
+}
+
+template <typename Request>
+absl::Status RequestDriver::Check(Request* request) const {
   BATON_RETURN_IF_ERROR(context_.preparer->models().Resolve(*tenant_, request));
-  BATON_RETURN_IF_ERROR(context_.preparer->Check(*request, client_->max_answer_bytes()));
+  BATON_RETURN_IF_ERROR(context_.preparer->Check(*request, max_answer_bytes_));
   if (context_.classifiers != nullptr) {
     BATON_RETURN_IF_ERROR(context_.classifiers->CheckNone(request->model()));
   }
@@ -175,7 +405,7 @@ absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) 
 template <typename Request>
 bool RequestDriver::Prepare(const Request& request, std::optional<baton::fleet::v1::AnswerGrammar> grammar) {
   auto prepared = std::make_shared<absl::StatusOr<Prepared>>(context_.preparer->Prepare(
-      request, *tenant_, std::move(grammar), [this] { return Wanted(); }, client_->max_answer_bytes()));
+      request, *tenant_, std::move(grammar), [this] { return Wanted(); }, max_answer_bytes_));
   if (prepared->ok()) {
     context_.probe->Neutralised((*prepared)->neutralised);
     if (context_.prices != nullptr) (*prepared)->price = context_.prices->Find((*prepared)->model->name);
@@ -257,7 +487,7 @@ void RequestDriver::Do(Submit& submit) {
     entries_ = *std::move(entries);
     account_ = entries_.front();
     if (!at_once->failed.load(std::memory_order_relaxed)) {
-      client_->Admitted(/*waits=*/!at_once->placed.load(std::memory_order_relaxed));
+      client_->Admitted(flow_.request_id(), /*waits=*/!at_once->placed.load(std::memory_order_relaxed));
     }
   } else {
     Post([status = entries.status()](RequestFlow& flow) { return flow.OnNotAdmitted(status); });
@@ -295,6 +525,7 @@ void RequestDriver::Do(StopJudging&) {
 
 void RequestDriver::Do(Withdraw& withdraw) {
   if (withdraw.choice >= 0) {
+    if (entries_.empty()) return;  // it was not admitted
     dispatcher_->Withdraw(entries_[withdraw.choice]);
     return;
   }
@@ -332,13 +563,13 @@ void RequestDriver::Do(ReadNext& next) { calls_[next.choice]->Next(); }
 void RequestDriver::Do(HangUp& hang_up) { calls_[hang_up.choice]->Cancel(); }
 
 void RequestDriver::Do(Write& write) {
-  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_release);
+  if (held_ == nullptr) OnWriting();
   client_->Write(write.response, write.more);
 }
 
 void RequestDriver::Do(WriteLast& last) {
   Settle(last.used);
-  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_release);
+  if (held_ == nullptr) OnWriting();
   FinishClient(absl::OkStatus(), std::move(last.response));
 }
 
@@ -353,25 +584,28 @@ void RequestDriver::FinishClient(const absl::Status& status, std::optional<v1::G
   // Not the status's words, which may quote the request.
   spdlog::debug("request {}, trace {}: {} ended with {}", flow_.request_id(), flow_.trace().TraceIdText(),
                 method_, absl::StatusCodeToString(status.code()));
-  struct End {
-    absl::Status status;
-    std::optional<v1::GenerateResponse> last;
-    std::optional<v1::RequestUsage> usage;
-  };
-  End end{rpc::WithRequestId(status, flow_.request_id()), std::move(last), Usage()};
-  const auto tell = [](ClientStream& client, const End& end) {
-    client.Finish(end.status, end.last.has_value() ? &*end.last : nullptr,
-                  end.usage.has_value() ? &*end.usage : nullptr);
+  auto end = std::make_shared<End>(
+      End{rpc::WithRequestId(status, flow_.request_id()), std::move(last), Usage(), std::nullopt});
+  billing::UsageRecord record;
+  if (context_.ledger != nullptr) record = RecordOf(status.code());
+  if (held_ != nullptr && !status.ok()) {
+    const bool counted = flow_.account().counted();
+    end->remains = HeldAnswer::Remains{
+        .begun = {}, .unsent = flow_.TakeUnsent(), .charged = counted ? flow_.account().Total() : charged_};
+    end->remains->begun = flow_.TakeBegun();
+  }
+  const auto tell = [end, client = client_, held = held_] {
+    if (end->remains.has_value()) held->LeaveBehind(*std::exchange(end->remains, std::nullopt));
+    client->Finish(end->status, end->last.has_value() ? &*end->last : nullptr,
+                   end->usage.has_value() ? &*end->usage : nullptr);
   };
   // Strangers, of whom there may be any number, leave no line.
-  if (context_.ledger == nullptr || tenant_ == nullptr) return tell(*client_, end);
-  if (!flow_.account().counted()) {
-    context_.ledger->Record(RecordOf(status.code()), [] {});
-    return tell(*client_, end);
+  if (context_.ledger == nullptr || tenant_ == nullptr) return tell();
+  if (!record.counted) {
+    context_.ledger->Record(std::move(record), [] {});
+    return tell();
   }
-  context_.ledger->Record(
-      RecordOf(status.code()),
-      [tell, client = client_, held = std::make_shared<const End>(std::move(end))] { tell(*client, *held); });
+  context_.ledger->Record(std::move(record), tell);
 }
 
 billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
@@ -390,11 +624,22 @@ billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
   for (v1::FinishReason reason : outcome.reasons) {
     record.finish_reasons.push_back(v1::FinishReason_Name(reason).substr(kReason.size()));
   }
+  record.tokens = Uncharged(flow_.account().Total(), charged_);
   record.counted = flow_.account().counted();
-  record.tokens = flow_.account().Total();
   if (flow_.price() != nullptr) {
     record.currency = flow_.price()->currency;
     record.picos = billing::CostOf(*flow_.price(), record.tokens);
+  }
+  if (held_ != nullptr && record.counted) {
+    billing::TokenCounts prompt = flow_.account().Total(), rest;
+    rest.completion = std::exchange(prompt.completion, 0);
+    rest.thinking = std::exchange(prompt.thinking, 0);
+    record.answer = billing::UsageRecord::Answer{
+        .name = held_->ChargedAs(flow_.seed()), .tokens = flow_.account().Total(), .whole = flow_.whole()};
+    if (flow_.price() != nullptr) {
+      record.answer->prompt_picos = billing::CostOf(*flow_.price(), prompt);
+      record.answer->rest_picos = billing::CostOf(*flow_.price(), rest);
+    }
   }
   if (outcome.ttft.has_value()) record.ttft = absl::ToDoubleSeconds(*outcome.ttft);
   record.e2e = absl::ToDoubleSeconds(context_.clock->Now() - flow_.arrival());
@@ -428,18 +673,33 @@ std::optional<v1::RequestUsage> RequestDriver::Usage() const {
 
 void RequestDriver::Settle(const admission::Meter::Use& used) {
   request_ = nullptr;
-  if (account_.has_value()) dispatcher_->Settle(*account_, used);
+  admission::Meter::Use left = used;
+  if (charged_.prompt() > 0) left.prompt_tokens = 0;
+  left.output_tokens = std::max<int64_t>(0, left.output_tokens - charged_.completion);
+  if (account_.has_value()) dispatcher_->Settle(*account_, left);
   account_.reset();
 }
 
 void RequestDriver::OnWritten(bool ok) {
   writing_since_.store(0, std::memory_order_relaxed);
-  Post([ok](RequestFlow& flow) { return flow.OnWritten(ok); });
+  Post([this, ok](RequestFlow& flow) -> Actions {
+    if (reader_ == nullptr) return flow.OnWritten(ok);
+    held_->OnWritten(reader_, ok);
+    return {};
+  });
 }
 
 void RequestDriver::OnCancelled() {
-  cancelled_.store(true, std::memory_order_relaxed);
-  Post([](RequestFlow& flow) { return flow.OnCancelled(); });
+  Post([this](RequestFlow& flow) -> Actions {
+    if (reader_ != nullptr) {
+      held_->Leave(reader_, context_.clock->Now() >= deadline_
+                                ? absl::DeadlineExceededError("the deadline passed")
+                                : absl::CancelledError("the client went away"));
+      return {};
+    }
+    cancelled_.store(true, std::memory_order_relaxed);
+    return flow.OnCancelled();
+  });
 }
 
 std::function<void()> RequestDriver::IfStalled(absl::Time now) {
@@ -448,7 +708,16 @@ std::function<void()> RequestDriver::IfStalled(absl::Time now) {
   if (since == 0 || now - absl::FromUnixNanos(since) < context_.client_stall) return nullptr;
   std::shared_ptr<RequestDriver> self = weak_from_this().lock();
   if (self == nullptr) return nullptr;
-  return [self] { self->Post([](RequestFlow& flow) { return flow.OnMaybeStalled(); }); };
+  return [self, since] {
+    self->Post([driver = self.get(), since](RequestFlow& flow) -> Actions {
+      if (driver->reader_ == nullptr) return flow.OnMaybeStalled();
+      if (driver->writing_since_.load(std::memory_order_relaxed) == since) {
+        driver->context_.probe->ClientStalled();
+        driver->held_->BreakOff(driver->reader_, StalledError(driver->context_.client_stall));
+      }
+      return {};
+    });
+  };
 }
 
 std::function<void()> RequestDriver::AtDeadline() {
@@ -462,7 +731,11 @@ std::function<void()> RequestDriver::AtDrain() {
   if (self == nullptr) return nullptr;
   return [self] {
     self->cancelled_.store(true, std::memory_order_relaxed);
-    self->Post([](RequestFlow& flow) { return flow.OnDrain(); });
+    self->Post([driver = self.get()](RequestFlow& flow) -> Actions {
+      if (driver->reader_ == nullptr || driver->held_->Computes(driver->reader_)) return flow.OnDrain();
+      driver->held_->Leave(driver->reader_, DrainingError());
+      return {};
+    });
   };
 }
 

@@ -28,6 +28,7 @@
 #include "router/api/client_stream.h"
 #include "router/api/decode_client.h"
 #include "router/api/executor.h"
+#include "router/api/held_answers.h"
 #include "router/api/live_calls.h"
 #include "router/api/load_report.h"
 #include "router/api/request_flow.h"
@@ -66,6 +67,7 @@ struct CallContext {
   SessionPrompts* sessions = nullptr;          // null: no misses are explained
   const telemetry::Tracer* tracer = nullptr;   // null: no request is recorded, nor has a trace of its own
   std::string router_id;
+  HeldAnswers* held = nullptr;  // null: none is held, whatever key it has
   int max_attempts = 3;
   int max_migrations = 3;
   absl::Duration client_stall = absl::InfiniteDuration();
@@ -75,7 +77,9 @@ struct CallContext {
   bool internal = false;
 };
 
-class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
+class RequestDriver final : public LiveCall,
+                            public AnswerCall,
+                            public std::enable_shared_from_this<RequestDriver> {
  public:
   // `deadline`, on the context's clock: when the request is to end, at the latest. `method`: the one that was
   // called; a constant. `trace`: what the client says of it.
@@ -95,6 +99,9 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   template <typename Request>
   void Start(const Credentials& credentials, size_t bytes, Parse<Request> parse);
 
+  // Begins, once, in place of Start: the client goes on with an answer that is held, or brings its request.
+  void Resume(const Credentials& credentials, size_t bytes, Parse<v1::ResumeRequest> parse);
+
   // Begins a request of the router's own, once, in place of Start. It need not be checked.
   void StartInternal(std::shared_ptr<const Tenant> tenant, v1::ChatRequest request);
 
@@ -107,15 +114,42 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   std::function<void()> AtDeadline() override;
   std::function<void()> AtDrain() override;
 
+  // AnswerCall, of the answer that its client reads.
+  void Produce(std::optional<Begun> begun, std::optional<uint64_t> seed,
+               const billing::TokenCounts& charged) override;
+  void OnTaken() override;
+  void OnUnread() override;
+  void OnWriting() override;
+  void OnServed(const absl::Status& status) override;
+
  private:
   using Event = std::function<Actions(RequestFlow&)>;
 
   RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline,
                 std::string_view method, const telemetry::TraceContext& trace, CallName name);
 
+  bool FindCaller(const Credentials& credentials);
   // Parses and checks.
   template <typename Request>
-  absl::Status Read(const Parse<Request>& parse, Request* request) const;
+  absl::Status Read(const Parse<Request>& parse, Request* request);
+  template <typename Request>
+  absl::Status Check(Request* request) const;
+  // A request that was read: computes its answer, or joins the one that its idempotency key names.
+  template <typename Request>
+  bool Begin(size_t bytes, const std::shared_ptr<Request>& request, bool at_once);
+  // The same of what a client brings that resumes.
+  absl::Status ReadResume(size_t bytes, const Parse<v1::ResumeRequest>& parse);
+  template <typename Request>
+  absl::Status ResumeWith(const v1::ResumeRequest& resumed, size_t bytes, Request request);
+  // Computes the answer from its beginning.
+  template <typename Request>
+  void Compute(size_t bytes, const std::shared_ptr<Request>& request);
+  // The client reads an answer that is held, behind so many tokens. `compute` begins it, with a seed if
+  // it is not the first time; null: the request is not known here. `find`: looks
+  // for the answer again, should it have gone.
+  using ComputeAnew = std::function<void(std::optional<uint64_t> seed)>;
+  using FindAnswer = std::function<absl::StatusOr<std::shared_ptr<HeldAnswer>>()>;
+  void Join(FindAnswer find, std::vector<uint32_t> after, ComputeAnew compute);
   // On the executor.
   template <typename Request>
   void SubmitJob(size_t bytes, std::shared_ptr<Request> request, Parse<Request> parse);
@@ -163,7 +197,6 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   std::atomic<bool> cancelled_{false};
   // Once it can be asked. Before, so destroyed after, all that shutdown waits for.
   std::optional<LiveCalls::Guard> alive_;
-  const std::shared_ptr<ClientStream> client_;
 
   absl::Mutex mutex_;
   std::deque<Event> inbox_ ABSL_GUARDED_BY(mutex_);
@@ -173,6 +206,12 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   std::shared_ptr<const Tenant> tenant_;  // set before anything else happens; null: a stranger calls
   std::string key_;                       // likewise (Caller)
   // The draining thread's.
+  std::shared_ptr<ClientStream> client_;  // or the answer, which is held, of which it is a reader
+  std::shared_ptr<HeldAnswer> held_;      // null: its client reads from it alone, as the next
+  std::shared_ptr<HeldAnswer::Reader> reader_;
+  ComputeAnew compute_;           // while it may be asked to
+  billing::TokenCounts charged_;  // that was recorded of the answer before
+  std::atomic<uint32_t> max_answer_bytes_{0};
   Dispatcher* dispatcher_ = nullptr;  // of the model's fleet; set with request_
   RequestFlow flow_;
   std::shared_ptr<const DispatchRequest> request_;  // until the request is over: it holds this driver

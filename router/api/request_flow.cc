@@ -82,6 +82,48 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   return actions;
 }
 
+Actions RequestFlow::OnBegun(Begun begun) {
+  Actions actions;
+  if (end_.has_value()) return actions;
+  prepared_ = std::move(begun.prepared);
+  account_ = std::move(begun.account);
+  outcome_.reasons = std::move(begun.reasons);
+  choices_.resize(prepared_.choices);
+  started_ = true;
+  trace_.Submitted(prepared_);
+  SubmitAll(&actions);
+  for (int i = 0; i < prepared_.choices; ++i) {
+    ChoiceState& state = choices_[i];
+    state.sent = std::move(begun.choices[i].sent);
+    state.tokens = static_cast<int64_t>(state.sent.size());
+    if (!begun.choices[i].done) continue;
+    state.state = State::kDone;
+    actions.push_back(Withdraw{i});
+  }
+  return actions;
+}
+
+void RequestFlow::OnServed(const absl::Status& status) {
+  if (end_.has_value()) return;
+  end_ = status;
+  End();
+}
+
+std::optional<Begun> RequestFlow::TakeBegun() {
+  if (!started_ || prepared_.moderation.has_value()) return std::nullopt;
+  Begun begun;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    ChoiceState& state = choices_[i];
+    // A worker that counts tokens without naming them leaves nothing to go on from.
+    if (static_cast<int64_t>(state.sent.size()) != state.tokens) return std::nullopt;
+    begun.choices.push_back({.done = state.done, .sent = std::move(state.sent)});
+  }
+  begun.prepared = std::move(prepared_);
+  begun.account = account_;
+  begun.reasons = outcome_.reasons;
+  return begun;
+}
+
 void RequestFlow::SubmitAll(Actions* actions) {
   const baton::fleet::v1::DecodeRequest& request = prepared_.request;
   DispatchRequest submitted;
@@ -96,12 +138,13 @@ void RequestFlow::SubmitAll(Actions* actions) {
   submitted.placement.session = prepared_.session;
   submitted.placement.prefill_apart = request.reusable_size() > 0;
   outcome_.approximate_reused_tokens = static_cast<uint32_t>(kv::LandedTokens(ReusableSpansOf(request)));
-  if (options_.sessions != nullptr && prepared_.session_key.has_value() && !prepared_.chain.empty()) {
+  if (!started_ && options_.sessions != nullptr && prepared_.session_key.has_value() &&
+      !prepared_.chain.empty()) {
     last_prompt_ = options_.sessions->Find(*prepared_.session_key);
     if (last_prompt_ != nullptr) submitted.last_worker = last_prompt_->worker;
     prompt_ = {.sections = prepared_.sections, .blocks = ShortHashes(prepared_.chain), .worker = {}};
   }
-  submitted.chain = std::move(prepared_.chain);
+  submitted.chain = prepared_.chain;
   submitted.debug = prepared_.debug;
   submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
   submitted.priority = request.priority();
@@ -320,6 +363,7 @@ void RequestFlow::EndChoice(int choice, v1::Finished finished, Actions* actions)
   if (state.moderated != nullptr || prompt_moderated_ != nullptr) TellModeration(choice, &finished);
   outcome_.reasons.push_back(finished.reason());
   state.state = State::kDone;
+  state.done = true;
   v1::GenerateResponse response;
   *response.mutable_finished() = std::move(finished);
   Send({.response = std::move(response)}, actions);
@@ -436,8 +480,7 @@ Actions RequestFlow::OnMaybeStalled() {
   if (!writing_ || broken_ || clock_.Now() - write_began_ < options_.client_stall) return actions;
   broken_ = true;
   probe().ClientStalled();
-  const absl::Status stalled = absl::AbortedError(fmt::format(
-      "the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(options_.client_stall)));
+  const absl::Status stalled = StalledError(options_.client_stall);
   EndWith(stalled, &actions);
   actions.push_back(Break{stalled});
   return actions;
@@ -481,6 +524,10 @@ bool RequestFlow::AllDone() const {
   });
 }
 
+bool RequestFlow::whole() const {
+  return !choices_.empty() && std::ranges::all_of(choices_, &ChoiceState::done);
+}
+
 void RequestFlow::End() {
   finished_ = true;
   trace_.Ended(*end_, account_, outcome_.reasons);
@@ -498,7 +545,11 @@ void RequestFlow::EndWith(absl::Status status, Actions* actions) {
     state.state = State::kDone;
     state.placement.booking.Release();
   }
-  if (outbox_.size() > (writing_ ? 1 : 0)) outbox_.erase(outbox_.begin() + (writing_ ? 1 : 0), outbox_.end());
+  const size_t written = writing_ ? 1 : 0;
+  while (outbox_.size() > written) {
+    unsent_.push_back(std::move(outbox_[written].response));
+    outbox_.erase(outbox_.begin() + static_cast<ptrdiff_t>(written));
+  }
   FinishIfDone(actions);
 }
 

@@ -113,6 +113,19 @@ using Action = std::variant<Submit, Requeue, Withdraw, Judge, StopJudging, Dial,
                             WriteLast, Break, Finish>;
 using Actions = std::vector<Action>;
 
+// All that it takes to go on with a request whose answers were begun: the request, and the tokens that came
+// of each choice. KV of them may still be cached; nothing depends on it.
+struct Begun {
+  struct Choice {
+    bool done = false;
+    std::vector<int32_t> sent;
+  };
+  Prepared prepared;
+  std::vector<Choice> choices;
+  billing::UsageAccount account;
+  std::vector<v1::FinishReason> reasons;  // of the choices that are done
+};
+
 class RequestFlow {
  public:
   struct Options {
@@ -146,6 +159,11 @@ class RequestFlow {
 
   // Validated, rendered and tokenized; or refused.
   Actions OnPrepared(absl::StatusOr<Prepared> prepared);
+  // In place of OnPrepared: a request that was begun elsewhere goes on. Its choices that are done send
+  // nothing.
+  Actions OnBegun(Begun begun);
+  // The client had its end by another's doing: this request was neither prepared nor begun.
+  void OnServed(const absl::Status& status);
   // The dispatcher could not take the request in.
   Actions OnNotAdmitted(absl::Status status);
   Actions OnPlaced(int choice, absl::StatusOr<Placement> placement);
@@ -161,6 +179,17 @@ class RequestFlow {
   Actions OnCancelled();
   // The router is leaving, and waits no longer.
   Actions OnDrain();
+
+  // The request's end is decided.
+  bool ended() const { return end_.has_value(); }
+  // All its choices have ended well, whatever became of the call.
+  bool whole() const;
+  // Its name from now on: it goes on with, or reads, an answer of that name.
+  void Rename(std::string request_id) { options_.request_id = std::move(request_id); }
+  // After a bad end: what it takes to go on, and the messages that were not written. Nothing: no worker had
+  // accepted the request, or it can't go on, as one that is moderated.
+  std::optional<Begun> TakeBegun();
+  std::vector<v1::GenerateResponse> TakeUnsent() { return std::move(unsent_); }
 
   // What the request has used so far.
   const billing::UsageAccount& account() const { return account_; }
@@ -183,6 +212,7 @@ class RequestFlow {
   // What was done to make the conversation fit; empty: nothing.
   const v1::ContextReport& context_report() const { return prepared_.context; }
   absl::Time arrival() const { return options_.arrival; }
+  uint64_t seed() const { return prepared_.seed; }
   // Null: the request was refused before its model was found.
   const ServedModel* model() const { return prepared_.model; }
   // Null: nothing is moderated.
@@ -209,6 +239,7 @@ class RequestFlow {
   };
   struct ChoiceState {
     State state = State::kWaiting;
+    bool done = false;   // it ended well
     int attempt = 0;     // grows with every Dial; events of older ones are dropped
     bool open = false;   // there is a call that has not ended
     int held = 0;        // its events that the client has not taken
@@ -280,7 +311,7 @@ class RequestFlow {
   // Of the model's fleet, once the model is known.
   Probe& probe() const { return prepared_.probe != nullptr ? *prepared_.probe : probe_; }
 
-  const Options options_;
+  Options options_;
   const Clock& clock_;
   Probe& probe_;
   RequestTrace trace_;
@@ -293,8 +324,9 @@ class RequestFlow {
   Outcome outcome_;
   // While the prompt is judged, or has been: its text and what was found.
   std::unique_ptr<Moderated> prompt_moderated_;
-  int judging_ = 0;              // verdicts that are out
-  std::deque<Outgoing> outbox_;  // the front one is with the client while writing_
+  int judging_ = 0;                           // verdicts that are out
+  std::deque<Outgoing> outbox_;               // the front one is with the client while writing_
+  std::vector<v1::GenerateResponse> unsent_;  // when it ended badly
   bool writing_ = false;
   absl::Time write_began_;
   bool broken_ = false;

@@ -58,6 +58,11 @@ grpc::ServerUnaryReactor* InferenceService::GenerateUnary(CallbackServerContext*
   return FoldedCall::Start<v1::GenerateUnaryRequest>(context_, "GenerateUnary", context, *request, response);
 }
 
+grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Resume(CallbackServerContext* context,
+                                                               const ByteBuffer* request) {
+  return GenerateCall::Resume(context_, context, *request);
+}
+
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
     const grpc::ServerContextBase& context) const {
   BATON_ASSIGN_OR_RETURN(Caller caller, context_.authenticator->Authenticate(CredentialsOf(context)));

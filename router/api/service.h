@@ -1,6 +1,6 @@
 // InferenceService: the public endpoint, as gRPC sees it. Requests come raw (see wire.h). Chat and Generate
-// become a GenerateCall, ChatUnary and GenerateUnary a FoldedCall; CountTokens, Tokenize and Detokenize run
-// on the executor, ListModels is answered at once. gRPC's threads never wait in it.
+// become a GenerateCall, as Resume does, ChatUnary and GenerateUnary a FoldedCall; CountTokens, Tokenize and
+// Detokenize run on the executor, ListModels is answered at once. gRPC's threads never wait in it.
 #pragma once
 
 #include "baton/v1/inference.grpc.pb.h"
@@ -14,7 +14,8 @@ class InferenceService final
               v1::Inference::WithRawCallbackMethod_CountTokens<v1::Inference::WithRawCallbackMethod_Tokenize<
                   v1::Inference::WithRawCallbackMethod_Detokenize<
                       v1::Inference::WithRawCallbackMethod_Moderate<
-                          v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>>>>>> {
+                          v1::Inference::WithRawCallbackMethod_ListModels<
+                              v1::Inference::WithRawCallbackMethod_Resume<v1::Inference::Service>>>>>>>>>> {
  public:
   explicit InferenceService(const CallContext& context) : context_(context) {}
 
@@ -27,6 +28,8 @@ class InferenceService final
   grpc::ServerUnaryReactor* GenerateUnary(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Resume(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* CountTokens(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,

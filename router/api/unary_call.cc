@@ -63,7 +63,8 @@ void UnaryCall::Cancel() {
 }
 
 // The answer, which is one message, is always long in coming.
-void UnaryCall::Admitted(bool) {
+void UnaryCall::Admitted(const std::string& request_id, bool) {
+  name_.id = request_id;
   Announce(name_, &server_context_);
   StartSendInitialMetadata();
 }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/base/thread_annotations.h"
@@ -52,7 +53,7 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
   virtual std::optional<grpc::ByteBuffer> AnswerTo(const absl::Status&) { return std::nullopt; }
 
   // ClientStream, called by the driver.
-  void Admitted(bool waits) final;
+  void Admitted(const std::string& request_id, bool waits) final;
   void Write(const v1::GenerateResponse& response, bool more) final;
   void Finish(const absl::Status& status, const v1::GenerateResponse* last,
               const v1::RequestUsage* usage) final;
@@ -65,7 +66,7 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
   void OnDone() final;
 
   grpc::CallbackServerContext& server_context_;
-  const CallName name_ = NameCall(server_context_);
+  CallName name_ = NameCall(server_context_);
   grpc::ByteBuffer& response_;
   LoadReport* load_ = nullptr;  // null: none is told
   // The largest message that gRPC's clients take unless they are told otherwise.

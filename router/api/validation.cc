@@ -108,6 +108,10 @@ absl::Status CheckOptions(const v1::RequestOptions& options) {
     return Invalid("options.session_id: {} bytes, at most {} are allowed", options.session_id().size(),
                    kMaxSessionIdBytes);
   }
+  if (options.idempotency_key().size() > kMaxIdempotencyKeyBytes) {
+    return Invalid("options.idempotency_key: {} bytes, at most {} are allowed",
+                   options.idempotency_key().size(), kMaxIdempotencyKeyBytes);
+  }
   return absl::OkStatus();
 }
 
@@ -159,6 +163,11 @@ int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_byt
   if (output.token_ids()) bytes += kId;
   if (output.logprobs()) bytes += kLogprob * (1 + int64_t{output.top_logprobs()});
   return std::max<int64_t>(1, max_answer_bytes / (bytes * choices));
+}
+
+absl::Status StalledError(absl::Duration stall) {
+  return absl::AbortedError(
+      fmt::format("the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(stall)));
 }
 
 absl::Status DrainingError() {

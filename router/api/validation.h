@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "common/model/config/config.h"
 
@@ -19,6 +20,7 @@ inline constexpr int kMaxTopLogprobs = 20;
 inline constexpr int kMaxStopTokens = 64;
 inline constexpr int kMaxPriority = 10;
 inline constexpr int kMaxSessionIdBytes = 256;
+inline constexpr int kMaxIdempotencyKeyBytes = 128;
 
 // INVALID_ARGUMENT "sampling.top_p: ...". `vocabulary` in tokens.
 absl::Status CheckSampling(const v1::SamplingParams& sampling, int64_t vocabulary);
@@ -47,6 +49,8 @@ int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_byt
 
 // UNAVAILABLE: the router is leaving, and waits no longer for what it has begun; another may answer at once.
 absl::Status DrainingError();
+// ABORTED: the client took no message for so long.
+absl::Status StalledError(absl::Duration stall);
 
 // max_tokens for a prompt of `prompt_tokens`. What was asked for and does not fit the context is refused,
 // stating both numbers, unless `clamp` cuts it to what is left; a default is cut to that anyway.

@@ -30,6 +30,18 @@ LedgerKey KeyOf(const UsageRecord& record) {
           .currency = record.currency};
 }
 
+AnswerUse UseOf(const UsageRecord& record) {
+  AnswerUse use{.answer = record.answer->name, .key = KeyOf(record), .prompt = {}, .rest = {}};
+  use.prompt.tokens = record.answer->tokens;
+  use.prompt.tokens.completion = use.prompt.tokens.thinking = 0;
+  use.prompt.AddCost(record.answer->prompt_picos);
+  use.rest.tokens.completion = record.answer->tokens.completion;
+  use.rest.tokens.thinking = record.answer->tokens.thinking;
+  use.rest.AddCost(record.answer->rest_picos);
+  use.rest.failed = record.code == absl::StatusCode::kOk || record.answer->whole ? 0 : 1;
+  return use;
+}
+
 LedgerSums SumsOf(const UsageRecord& record) {
   LedgerSums sums;
   sums.requests = 1;
@@ -75,7 +87,11 @@ void Ledger::Record(UsageRecord record, std::function<void()> written) {
   {
     absl::MutexLock lock(&mutex_);
     if (store_ != nullptr && record.counted) {
-      sheet_[KeyOf(record)].Add(SumsOf(record));
+      if (record.answer.has_value() && uses_.size() < kMaxUses) {
+        uses_.push_back(UseOf(record));
+      } else {
+        sheet_[KeyOf(record)].Add(SumsOf(record));
+      }
       ++requests_;
     }
     if (lines_.size() + line.size() <= kMaxAuditBytes) {
@@ -92,7 +108,7 @@ void Ledger::Record(UsageRecord record, std::function<void()> written) {
 }
 
 bool Ledger::SomethingToDo() const {
-  return stopping_ || !waiting_.empty() || !sheet_.empty() || !lines_.empty();
+  return stopping_ || !waiting_.empty() || !sheet_.empty() || !uses_.empty() || !lines_.empty();
 }
 
 bool Ledger::SomebodyWaits() const { return stopping_ || !waiting_.empty(); }
@@ -107,9 +123,11 @@ std::vector<Ledger::Waiting> Ledger::TakeWaiting(int64_t record, absl::Time sinc
 }
 
 void Ledger::Collect() {
-  if (tried_.number == 0 && !sheet_.empty()) {
-    tried_ = {
-        .number = ++batches_, .sheet = std::exchange(sheet_, {}), .requests = std::exchange(requests_, 0)};
+  if (tried_.number == 0 && (!sheet_.empty() || !uses_.empty())) {
+    tried_ = {.number = ++batches_,
+              .sheet = std::exchange(sheet_, {}),
+              .uses = std::exchange(uses_, {}),
+              .requests = std::exchange(requests_, 0)};
   }
   const size_t room = kMaxAuditBytes - std::min(kMaxAuditBytes, unwritten_lines_.size());
   if (lines_.size() <= room) {
@@ -120,7 +138,7 @@ void Ledger::Collect() {
 bool Ledger::WriteCollected() {
   absl::Status status;
   if (tried_.number != 0) {
-    status = store_->Add(writer_, tried_.number, DayOf(absl::Now()), tried_.sheet);
+    status = store_->Add(writer_, tried_.number, DayOf(absl::Now()), tried_.sheet, tried_.uses);
     if (status.ok()) {
       probe_.Written(tried_.requests);
       tried_ = {};
@@ -164,7 +182,7 @@ void Ledger::Write() {
     for (Waiting& one : released) one.written();
     absl::MutexLock lock(&mutex_);
     // What came while the last batch was tried for the first time.
-    last = last && (!written || (sheet_.empty() && lines_.empty() && waiting_.empty()));
+    last = last && (!written || (sheet_.empty() && uses_.empty() && lines_.empty() && waiting_.empty()));
     if (!last && written) mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPause);
   }
 }

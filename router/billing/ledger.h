@@ -36,6 +36,9 @@ class Ledger {
   };
   static constexpr absl::Duration kPatience = absl::Milliseconds(250);
   static constexpr size_t kMaxAuditBytes = 16 << 20;
+  // Answers that calls go on with (UsageRecord.answer) wait one by one; when the disk takes none for long,
+  // those beyond so many are added to the sums as their calls have them.
+  static constexpr size_t kMaxUses = 10'000;
 
   // A file that can't be used now is an error: nobody should find that out from a bill. `probe` outlives it.
   // `store`: where the sums go if no file is named; null: nowhere.
@@ -54,6 +57,7 @@ class Ledger {
   struct Batch {
     int64_t number = 0;
     LedgerSheet sheet;
+    std::vector<AnswerUse> uses;
     int64_t requests = 0;
   };
   struct Waiting {
@@ -84,6 +88,7 @@ class Ledger {
 
   absl::Mutex mutex_;
   LedgerSheet sheet_ ABSL_GUARDED_BY(mutex_);
+  std::vector<AnswerUse> uses_ ABSL_GUARDED_BY(mutex_);
   int64_t requests_ ABSL_GUARDED_BY(mutex_) = 0;  // in sheet_
   std::string lines_ ABSL_GUARDED_BY(mutex_);
   int64_t records_ ABSL_GUARDED_BY(mutex_) = 0;  // that have come

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,15 +57,35 @@ auto LedgerColumns(Sums& sums) {
                     &sums.picos};
 }
 
+// The use of an answer that several calls may have computed, on several routers, up to now. Each records it
+// as far as it knows: the store adds what of it was not added before.
+struct AnswerUse {
+  // Unique among all answers, of all tenants, on all routers.
+  std::string answer;
+  LedgerKey key;
+  LedgerSums prompt;  // its kinds and their cost
+  LedgerSums rest;    // the answer's, with `failed` for all
+};
+// `charged`: kept by stores for an answer, decimal numbers with spaces between them. Empty: nothing was
+// added. Returns what of `use` is to be added, and makes `charged` what is kept then. A prompt is added once;
+// of the rest, what is more than before. Throws nothing: text that is none of this counts as empty.
+LedgerSums AddedUse(const AnswerUse& use, std::string* charged);
+// For so many seconds it is kept: as long as an answer may take that goes on after a cut.
+inline constexpr int kAnswerSeconds = 3600;
+
 class LedgerStore {
  public:
   virtual ~LedgerStore() = default;
 
   // Adds the sheet's sums to those that are kept, unless the writer has added this batch, or a later one,
   // before. `writer`: unique among all processes that ever write there. `day`: today's, after which writers
-  // of earlier months are forgotten. RESOURCE_EXHAUSTED: there is no room.
+  // of earlier months are forgotten. RESOURCE_EXHAUSTED: there is no room. `uses`: added as AddedUse says.
   virtual absl::Status Add(const std::string& writer, int64_t batch, const std::string& day,
-                           const LedgerSheet& sheet) = 0;
+                           const LedgerSheet& sheet, const std::vector<AnswerUse>& uses) = 0;
+  absl::Status Add(const std::string& writer, int64_t batch, const std::string& day,
+                   const LedgerSheet& sheet) {
+    return Add(writer, batch, day, sheet, {});
+  }
 
   // The sums of the days from `first` to `last`, both included; empty: no limit.
   virtual absl::StatusOr<LedgerSheet> Read(const std::string& first, const std::string& last) = 0;

@@ -33,6 +33,14 @@ CREATE TABLE writers (
   writer TEXT NOT NULL PRIMARY KEY, batch INTEGER NOT NULL, day TEXT NOT NULL) WITHOUT ROWID, STRICT;
 )";
 
+// Answers that a call may yet go on with (AddedUse). Files that were made before there were any get it,
+// too.
+constexpr char kAnswersSchema[] = R"(
+CREATE TABLE IF NOT EXISTS answers (
+  answer TEXT NOT NULL PRIMARY KEY, charged TEXT NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID, STRICT;
+CREATE INDEX IF NOT EXISTS answers_at ON answers (at);
+)";
+
 constexpr char kAdd[] = R"(
 INSERT INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 ON CONFLICT DO UPDATE SET
@@ -165,6 +173,7 @@ absl::StatusOr<std::unique_ptr<SqliteLedger>> SqliteLedger::Open(const std::stri
                                       kVersion, kApplication)
                               .c_str());
   }
+  if (prepared.ok()) prepared = store->Run(kAnswersSchema);
   if (prepared.ok()) prepared = store->Run("COMMIT");
   BATON_RETURN_IF_ERROR(prepared);
   // The file's head says what it is from now on (FindFile), and not only the log. Other processes that are at
@@ -227,10 +236,10 @@ void SqliteLedger::LetGo() {
 }
 
 absl::Status SqliteLedger::Add(const std::string& writer, int64_t batch, const std::string& day,
-                               const LedgerSheet& sheet) {
+                               const LedgerSheet& sheet, const std::vector<AnswerUse>& uses) {
   BATON_RETURN_IF_ERROR(FindFile());
   BATON_RETURN_IF_ERROR(Run("BEGIN IMMEDIATE"));
-  absl::Status added = AddInTransaction(writer, batch, day, sheet);
+  absl::Status added = AddInTransaction(writer, batch, day, sheet, uses);
   if (added.ok()) added = Run("COMMIT");
   // Some failures have ended the transaction already.
   if (!added.ok() && sqlite3_get_autocommit(database_.get()) == 0) (void)Run("ROLLBACK");
@@ -238,7 +247,7 @@ absl::Status SqliteLedger::Add(const std::string& writer, int64_t batch, const s
 }
 
 absl::Status SqliteLedger::AddInTransaction(const std::string& writer, int64_t batch, const std::string& day,
-                                            const LedgerSheet& sheet) {
+                                            const LedgerSheet& sheet, const std::vector<AnswerUse>& uses) {
   BATON_ASSIGN_OR_RETURN(
       auto mark,
       Statement::Prepare(*this,
@@ -255,18 +264,46 @@ absl::Status SqliteLedger::AddInTransaction(const std::string& writer, int64_t b
   forget->Bind(1, day);
   if (forget->Step() != SQLITE_DONE) return Failure("writing");
   forget = nullptr;
-  for (const auto& [key, sums] : sheet) {
-    int place = 1;
-    for (const std::string* text : {&key.day, &key.tenant, &key.key, &key.model, &key.currency}) {
-      add_->Bind(place++, *text);
-    }
-    for (const int64_t* sum : LedgerColumns(sums)) add_->Bind(place++, *sum);
-    const bool added = add_->Step() == SQLITE_DONE;
-    const absl::Status failure = added ? absl::OkStatus() : Failure("writing");
-    add_->Reset();
-    if (!added) return failure;
+  for (const auto& [key, sums] : sheet) BATON_RETURN_IF_ERROR(AddRow(key, sums));
+  return uses.empty() ? absl::OkStatus() : AddUses(uses);
+}
+
+absl::Status SqliteLedger::AddRow(const LedgerKey& key, const LedgerSums& sums) {
+  int place = 1;
+  for (const std::string* text : {&key.day, &key.tenant, &key.key, &key.model, &key.currency}) {
+    add_->Bind(place++, *text);
   }
-  return absl::OkStatus();
+  for (const int64_t* sum : LedgerColumns(sums)) add_->Bind(place++, *sum);
+  const bool added = add_->Step() == SQLITE_DONE;
+  const absl::Status failure = added ? absl::OkStatus() : Failure("writing");
+  add_->Reset();
+  return failure;
+}
+
+absl::Status SqliteLedger::AddUses(const std::vector<AnswerUse>& uses) {
+  BATON_ASSIGN_OR_RETURN(auto find,
+                         Statement::Prepare(*this, "SELECT charged FROM answers WHERE answer = ?1"));
+  BATON_ASSIGN_OR_RETURN(auto keep,
+                         Statement::Prepare(*this,
+                                            "INSERT INTO answers VALUES (?1, ?2, unixepoch()) ON CONFLICT DO "
+                                            "UPDATE SET charged = ?2, at = unixepoch()"));
+  for (const AnswerUse& use : uses) {
+    std::string charged;
+    find->Bind(1, use.answer);
+    const int found = find->Step();
+    if (found == SQLITE_ROW) charged = find->Text(0);
+    if (found != SQLITE_ROW && found != SQLITE_DONE) return Failure("reading");
+    find->Reset();
+    BATON_RETURN_IF_ERROR(AddRow(use.key, AddedUse(use, &charged)));
+    keep->Bind(1, use.answer);
+    keep->Bind(2, charged);
+    if (keep->Step() != SQLITE_DONE) return Failure("writing");
+    keep->Reset();
+  }
+  BATON_ASSIGN_OR_RETURN(auto forget,
+                         Statement::Prepare(*this, "DELETE FROM answers WHERE at < unixepoch() - ?1"));
+  forget->Bind(1, int64_t{kAnswerSeconds});
+  return forget->Step() == SQLITE_DONE ? absl::OkStatus() : Failure("writing");
 }
 
 absl::StatusOr<LedgerSheet> SqliteLedger::Read(const std::string& first, const std::string& last) {

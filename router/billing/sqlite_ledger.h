@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,8 +30,9 @@ class SqliteLedger : public LedgerStore {
 
   // FAILED_PRECONDITION: the file was overwritten with something else; UNAVAILABLE or RESOURCE_EXHAUSTED: it
   // can't be written now. Nothing of the batch is added then.
-  absl::Status Add(const std::string& writer, int64_t batch, const std::string& day,
-                   const LedgerSheet& sheet) override;
+  using LedgerStore::Add;
+  absl::Status Add(const std::string& writer, int64_t batch, const std::string& day, const LedgerSheet& sheet,
+                   const std::vector<AnswerUse>& uses) override;
   absl::StatusOr<LedgerSheet> Read(const std::string& first, const std::string& last) override;
 
  private:
@@ -49,7 +51,9 @@ class SqliteLedger : public LedgerStore {
   void LetGo();
   absl::Status Run(const char* sql);
   absl::Status AddInTransaction(const std::string& writer, int64_t batch, const std::string& day,
-                                const LedgerSheet& sheet);
+                                const LedgerSheet& sheet, const std::vector<AnswerUse>& uses);
+  absl::Status AddRow(const LedgerKey& key, const LedgerSums& sums);
+  absl::Status AddUses(const std::vector<AnswerUse>& uses);
   absl::Status Failure(std::string_view doing) const;
 
   Database database_;  // null: it was moved away, and no other could be begun yet

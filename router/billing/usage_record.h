@@ -29,6 +29,14 @@ struct UsageRecord {
   // A worker accepted the request, so what it used counts.
   bool counted = false;
   TokenCounts tokens;
+  // Set for an answer that several calls may compute: its use in all, of which `tokens` came by this one.
+  struct Answer {
+    std::string name;  // unique among all answers, on all routers
+    TokenCounts tokens;
+    int64_t prompt_picos = 0, rest_picos = 0;
+    bool whole = false;  // whatever became of the call
+  };
+  std::optional<Answer> answer;
   // Empty: the model had no price.
   std::string currency;
   int64_t picos = 0;

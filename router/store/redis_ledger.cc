@@ -3,8 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -14,6 +16,8 @@
 namespace baton::router::store {
 namespace {
 
+using billing::AddedUse;
+using billing::AnswerUse;
 using billing::LedgerKey;
 using billing::LedgerSheet;
 using billing::LedgerSums;
@@ -23,16 +27,26 @@ using nlohmann::json;
 constexpr char kRememberSeconds[] = "5356800";  // 62 days
 
 // Numbers stay text from here to HINCRBY: Lua's have 53 bits.
-// KEYS: the writer's newest batch, the set of days; then by row its day's hash.
-// ARGV: batch, seconds for which it is remembered, columns; then by row its day, its name and its columns, of
-// which the last two are units and picounits of the cost.
+// KEYS: the writer's newest batch, the set of days; then the answers of which is kept what was added; then by
+// row its day's hash.
+// ARGV: batch, seconds for which it is remembered, columns, number of answers, seconds for which they are
+// kept; then by answer what is kept of it, which has to be so, and what is to be; then by row its day, its
+// name and its columns, of which the last two are units and picounits of the cost. Returns 2, and adds
+// nothing, if something else is kept of an answer.
 constexpr Script kAdd = {.code = R"(
 local newest = redis.call('GET', KEYS[1])
 if newest and tonumber(newest) >= tonumber(ARGV[1]) then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
 local columns = tonumber(ARGV[3])
-local at = 4
-for row = 3, #KEYS do
+local answers = tonumber(ARGV[4])
+for answer = 1, answers do
+  if (redis.call('GET', KEYS[2 + answer]) or '') ~= ARGV[4 + 2 * answer] then return 2 end
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+for answer = 1, answers do
+  redis.call('SET', KEYS[2 + answer], ARGV[5 + 2 * answer], 'EX', ARGV[5])
+end
+local at = 6 + 2 * answers
+for row = 3 + answers, #KEYS do
   local name = ARGV[at + 1]
   redis.call('SADD', KEYS[2], ARGV[at])
   for column = 1, columns do
@@ -47,6 +61,11 @@ end
 return 1
 )"};
 
+// The result of kAdd if what is kept of an answer has changed.
+constexpr int kChanged = 2;
+constexpr int kMaxAttempts = 16;
+
+std::string AnswerName(const std::string& answer) { return "{baton}:usage_answer:" + answer; }
 constexpr char kDays[] = "{baton}:usage_days";
 std::string DayKey(const std::string& day) { return "{baton}:usage:" + day; }
 
@@ -83,20 +102,43 @@ absl::StatusOr<std::unique_ptr<RedisLedger>> RedisLedger::Open(const StoreOption
 }
 
 absl::Status RedisLedger::Add(const std::string& writer, int64_t batch, const std::string& /*day*/,
-                              const LedgerSheet& sheet) {
-  std::vector<std::string> keys = {"{baton}:usage_writer:" + writer, kDays};
-  const LedgerSums zero;
-  std::vector<std::string> values = {std::to_string(batch), kRememberSeconds,
-                                     std::to_string(LedgerColumns(zero).size())};
-  for (const auto& [key, sums] : sheet) {
-    keys.push_back(DayKey(key.day));
-    values.push_back(key.day);
-    values.push_back(NameOf(key));
-    for (const int64_t* const sum : LedgerColumns(sums)) values.push_back(std::to_string(*sum));
+                              const LedgerSheet& sheet, const std::vector<AnswerUse>& uses) {
+  // Another router may add to one of the answers meanwhile.
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    LedgerSheet all = sheet;
+    std::vector<std::string> keys = {"{baton}:usage_writer:" + writer, kDays};
+    const LedgerSums zero;
+    // An answer may be there twice: a later use builds on an earlier one.
+    std::map<std::string, std::pair<std::string, std::string>> kept;  // before, and then
+    for (const AnswerUse& use : uses) {
+      const auto [place, is_new] = kept.try_emplace(use.answer);
+      if (is_new) {
+        BATON_ASSIGN_OR_RETURN(const Reply found,
+                               redis_.Run(std::vector<std::string>{"GET", AnswerName(use.answer)}));
+        place->second = {found.text, found.text};
+      }
+      all[use.key].Add(AddedUse(use, &place->second.second));
+    }
+    std::vector<std::string> values = {std::to_string(batch), kRememberSeconds,
+                                       std::to_string(LedgerColumns(zero).size()),
+                                       std::to_string(kept.size()), std::to_string(billing::kAnswerSeconds)};
+    for (const auto& [answer, charged] : kept) {
+      keys.push_back(AnswerName(answer));
+      values.push_back(charged.first);
+      values.push_back(charged.second);
+    }
+    for (const auto& [key, sums] : all) {
+      keys.push_back(DayKey(key.day));
+      values.push_back(key.day);
+      values.push_back(NameOf(key));
+      for (const int64_t* const sum : LedgerColumns(sums)) values.push_back(std::to_string(*sum));
+    }
+    const Script script = {.code = kAdd.code, .keys = static_cast<int>(keys.size())};
+    keys.insert(keys.end(), values.begin(), values.end());
+    BATON_ASSIGN_OR_RETURN(const Reply done, redis_.Run(script, keys));
+    if (done.number != kChanged) return absl::OkStatus();
   }
-  const Script script = {.code = kAdd.code, .keys = static_cast<int>(keys.size())};
-  keys.insert(keys.end(), values.begin(), values.end());
-  return redis_.Run(script, keys).status();
+  return absl::UnavailableError("other routers add to the same answers");
 }
 
 absl::StatusOr<LedgerSheet> RedisLedger::Read(const std::string& first, const std::string& last) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "router/billing/ledger_store.h"
@@ -18,8 +19,9 @@ class RedisLedger : public billing::LedgerStore {
   // password or user.
   static absl::StatusOr<std::unique_ptr<RedisLedger>> Open(const StoreOptions& options);
 
+  using LedgerStore::Add;
   absl::Status Add(const std::string& writer, int64_t batch, const std::string& day,
-                   const billing::LedgerSheet& sheet) override;
+                   const billing::LedgerSheet& sheet, const std::vector<billing::AnswerUse>& uses) override;
   absl::StatusOr<billing::LedgerSheet> Read(const std::string& first, const std::string& last) override;
 
  private:

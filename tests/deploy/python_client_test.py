@@ -92,6 +92,16 @@ class RealService(unittest.TestCase):
         self.assertEqual(answer.text, whole.text)
         self.assertEqual(answer.usage.completion_tokens, whole.usage.completion_tokens)
 
+    def test_what_is_sent_again_is_the_same_answer(self):
+        request = inference.ChatRequest()
+        request.options.idempotency_key = "again"
+        first, second = (self.client.complete(HELLO, request=request, seed=5, max_tokens=20) for _ in range(2))
+        self.assertEqual(first.started.request_id, second.started.request_id)
+        self.assertEqual(first.text, second.text)
+        with self.assertRaises(BatonError) as caught:
+            self.client.complete("Another.", request=request)
+        self.assertEqual((caught.exception.reason, caught.exception.field), ("IDEMPOTENCY_KEY_REUSED", "options.idempotency_key"))
+
     def test_the_loop_of_tools(self):
         answer = self.client.run("What is the weather in Oslo?", [get_weather], temperature=0)
         self.assertIn("sunny", answer.text)
@@ -172,6 +182,31 @@ class Refusing(rpc.InferenceServicer):
         yield inference.ChatResponse(finished=generation.Finished(reason=generation.FINISH_REASON_LENGTH))
 
 
+class Cutting(rpc.InferenceServicer):
+    """Answers with the letters a to j. Its streams break off after so many tokens, one after the other; the last one does not."""
+
+    def __init__(self, cuts):
+        self.cuts, self.request, self.resumed = cuts, None, []
+
+    def letters(self, after, context, response):
+        cut = self.cuts.pop(0) if self.cuts else None
+        if cut != 0:
+            yield response(started=inference.Started(request_id="0123456789abcdef"))
+        for letter in "abcdefghij"[after : None if cut is None else after + cut]:
+            yield response(delta=generation.Delta(text=letter, tokens=1))
+        if cut is not None:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+        yield response(finished=generation.Finished(reason=generation.FINISH_REASON_LENGTH))
+
+    def Chat(self, request, context):
+        self.request = request
+        yield from self.letters(0, context, inference.ChatResponse)
+
+    def Resume(self, request, context):
+        self.resumed.append((request.after_tokens[0], request.chat))
+        yield from self.letters(request.after_tokens[0], context, inference.ResumeResponse)
+
+
 class Retries(unittest.TestCase):
     def client(self, servicer, **more):
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
@@ -208,15 +243,18 @@ class Retries(unittest.TestCase):
             self.client(servicer).complete("x")
         self.assertEqual(servicer.calls, 1)
 
-    def test_a_stream_only_before_its_first_part(self):
-        servicer = Refusing(1, delay=0.01)
-        self.assertEqual([part.text for part in self.client(servicer).stream("x")], ["b"])
-        self.assertEqual(servicer.calls, 2)
-        servicer, parts = Refusing(1, delay=0.01, after=1), []
+    def test_a_stream_goes_on_behind_what_came(self):
+        servicer = Cutting([3, 0, 5])
+        self.assertEqual([part.text for part in self.client(servicer, attempts=3).stream("x")], list("abcdefghij"))
+        self.assertEqual([after for after, _ in servicer.resumed], [3, 3, 8])
+        for _, request in servicer.resumed:
+            self.assertEqual(request, servicer.request)
+        self.assertTrue(servicer.request.options.idempotency_key)
+        self.assertTrue(servicer.request.sampling.HasField("seed"))
+        servicer = Cutting([3, 0, 0])
         with self.assertRaises(BatonError):
-            for part in self.client(servicer).stream("x"):
-                parts.append(part.text)
-        self.assertEqual((parts, servicer.calls), (["a"], 1))
+            list(self.client(servicer, attempts=3).stream("x"))
+        self.assertEqual(len(servicer.resumed), 2, "two in a row that bring nothing")
 
     def test_a_stream_in_asyncio_too(self):
         servicer = Refusing(1, delay=0.01)

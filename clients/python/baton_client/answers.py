@@ -75,15 +75,21 @@ def answer_of(whole):
 
 
 class Fold:
-    """The messages of one stream, in their order. `push` gives the parts that each one completes; `answer` is there after the last one."""
+    """The messages of one answer, in their order, from one stream or from several that go on with it. `push` gives the parts that each one completes;
+    `answer` is there after the last one. `started` is None before the first."""
 
     def __init__(self):
         self._text, self._thinking, self._calls = [], [], []
         self._kind, self._call, self._arguments = None, None, []
         self._started = inference.Started()
-        self.answer = None
+        self.answer, self.tokens = None, 0
+
+    @property
+    def started(self):
+        return self._started if self._started.request_id else None
 
     def push(self, message):
+        self.tokens += message.delta.tokens
         if message.HasField("started"):
             self._started = message.started
         elif message.HasField("finished"):

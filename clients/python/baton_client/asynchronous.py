@@ -9,7 +9,7 @@ from baton.v1 import inference_pb2_grpc as rpc
 
 from baton_client.answers import Fold, answer_of
 from baton_client.errors import BatonError, Tries
-from baton_client.requests import CHANNEL, chat_request, message_of, metadata_of, unary
+from baton_client.requests import CHANNEL, chat_request, message_of, metadata_of, resume_request, unary
 from baton_client.tools import failure_of, result_message
 
 
@@ -42,22 +42,19 @@ class AsyncClient:
 
     async def stream(self, messages, *, timeout=None, **parameters):
         """Yields Text, Thinking and ToolCall as they come, and last the Answer: an asynchronous generator has no value of its own."""
-        request, tries = chat_request(messages, **parameters), Tries(self._attempts, timeout)
+        request, tries, fold = chat_request(messages, **parameters), Tries(self._attempts, timeout), Fold()
         while True:
-            fold, began = Fold(), False
-            call = self.stub.Chat(request, timeout=tries.begin(), metadata=self.metadata)
+            method, asked = (self.stub.Chat, request) if fold.started is None else (self.stub.Resume, resume_request(request, fold.started, fold.tokens))
+            call = method(asked, timeout=tries.begin(), metadata=self.metadata)
             try:
                 async for message in call:
+                    tries.go_well()
                     for part in fold.push(message):
-                        began = True
                         yield part
                 yield fold.answer
                 return
             except grpc.aio.AioRpcError as error:
-                failure = BatonError.of(error)
-                if began:
-                    raise failure from None
-                await asyncio.sleep(tries.wait_after(failure))
+                await asyncio.sleep(tries.wait_after(BatonError.of(error)))
             finally:
                 call.cancel()
 

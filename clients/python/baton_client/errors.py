@@ -64,6 +64,10 @@ class Tries:
         self._attempt += 1
         return self.left()
 
+    def go_well(self):
+        """Something came: the tries are counted from here."""
+        self._attempt = 1
+
     def wait_after(self, error):
         """Seconds before the next try. Raises the error if there is none."""
         wait = wait_before_retry(error, self._attempt, self._attempts, self.left())

@@ -1,9 +1,12 @@
 """Requests made of Python's values."""
 import json
+import random
+import uuid
 
 from baton.v1 import inference_pb2 as inference
 
 MAX_ANSWER_BYTES = 16 << 20
+_SEED_BITS = 52  # a double holds it
 CHANNEL = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES + (1 << 20))]
 
 
@@ -31,7 +34,8 @@ def chat_request(
     schema=None,
     session="",
 ):
-    """A ChatRequest. messages: a text, or a list of what message_of takes. request: what it begins with."""
+    """A ChatRequest. messages: a text, or a list of what message_of takes. request: what it begins with. It has an idempotency key and a seed: what is
+    sent again takes the answer that was begun, on any router."""
     made = inference.ChatRequest()
     if request is not None:
         made.CopyFrom(request)
@@ -50,7 +54,16 @@ def chat_request(
         made.constraint.json_schema = schema if isinstance(schema, str) else json.dumps(schema)
     if session:
         made.options.session_id = session
+    if not made.options.idempotency_key:
+        made.options.idempotency_key = uuid.uuid4().hex
+    if not made.sampling.HasField("seed"):
+        made.sampling.seed = random.SystemRandom().getrandbits(_SEED_BITS)
     return made
+
+
+def resume_request(request, started, tokens):
+    """A ResumeRequest for what follows the first `tokens` tokens of the answer to `request`."""
+    return inference.ResumeRequest(request_id=started.request_id, after_tokens=[tokens], chat=request)
 
 
 def unary(request):

@@ -7,13 +7,13 @@ from baton.v1 import inference_pb2_grpc as rpc
 
 from baton_client.answers import Fold, answer_of
 from baton_client.errors import BatonError, Tries
-from baton_client.requests import CHANNEL, chat_request, message_of, metadata_of, unary
+from baton_client.requests import CHANNEL, chat_request, message_of, metadata_of, resume_request, unary
 from baton_client.tools import failure_of, result_message
 
 
 class Client:
     """Any thread. key: the tenant's API key. root_certificates: PEM of who signs the server's certificate; b"" takes the system's. attempts: how often a
-    request is sent at most."""
+    request is sent at most, or is gone on with, before something comes."""
 
     def __init__(self, address, *, key="", root_certificates=None, attempts=4):
         if root_certificates is None:
@@ -43,21 +43,18 @@ class Client:
 
     def stream(self, messages, *, timeout=None, **parameters):
         """Yields Text, Thinking and ToolCall as they come, and returns the Answer (the generator's value). Leaving the loop cancels the request."""
-        request, tries = chat_request(messages, **parameters), Tries(self._attempts, timeout)
+        request, tries, fold = chat_request(messages, **parameters), Tries(self._attempts, timeout), Fold()
         while True:
-            fold, began = Fold(), False
-            call = self.stub.Chat(request, timeout=tries.begin(), metadata=self.metadata)
+            method, asked = (self.stub.Chat, request) if fold.started is None else (self.stub.Resume, resume_request(request, fold.started, fold.tokens))
+            call = method(asked, timeout=tries.begin(), metadata=self.metadata)
             try:
                 for message in call:
+                    tries.go_well()
                     for part in fold.push(message):
-                        began = True
                         yield part
                 return fold.answer
             except grpc.RpcError as error:
-                failure = BatonError.of(error)
-                if began:
-                    raise failure from None
-                time.sleep(tries.wait_after(failure))
+                time.sleep(tries.wait_after(BatonError.of(error)))
             finally:
                 call.cancel()
 

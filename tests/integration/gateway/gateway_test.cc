@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -237,6 +238,27 @@ TEST(GatewayTest, KeysAndTraceContextsArePassedOnAndIgnoredMembersNamed) {
   EXPECT_EQ(answer.status(), 200);
   EXPECT_THAT(answer.head, HasSubstr("x-baton-ignored: beam_width, a??b\r\n"));
   EXPECT_THAT(answer.head, HasSubstr("x-request-id: "));
+}
+
+TEST(GatewayTest, AnIdempotencyKeyNamesTheAnswer) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  EXPECT_EQ(Ask(*gateway, Post(kChat, kHi, "Idempotency-Key: once\r\n")).status(), 200);
+  EXPECT_EQ(Ask(*gateway, Post(kChat, kHi)).status(), 200);
+  EXPECT_EQ(router.chat_requests().at(0).options().idempotency_key(), "once");
+  EXPECT_EQ(router.chat_requests().at(1).options().idempotency_key(), "");
+  const std::string two = R"({"prompt": ["a", "b"]})";
+  EXPECT_EQ(Ask(*gateway, Post("/v1/completions", two, "Idempotency-Key: once\r\n")).status(), 200);
+  std::set<std::string> keys;
+  for (const v1::GenerateRequest& request : router.generate_requests()) {
+    keys.insert(request.options().idempotency_key());
+  }
+  EXPECT_EQ(keys, (std::set<std::string>{"once/0", "once/1"}));
+  for (const std::string& bad : {std::string(121, 'k'), std::string("\xC3\xA9")}) {
+    const HttpAnswer refused = Ask(*gateway, Post(kChat, kHi, "Idempotency-Key: " + bad + "\r\n"));
+    EXPECT_EQ(refused.status(), 431);
+    EXPECT_THAT(refused.body, HasSubstr("idempotency-key: at most 120"));
+  }
 }
 
 TEST(GatewayTest, HeadersThatNoMetadataCanHoldEndNothing) {

@@ -100,5 +100,39 @@ TEST(RedisLedgerTest, AServerThatIsAwayOrFullRefusesABatchWhole) {
   EXPECT_EQ(*ledger->Read("", ""), sheet);
 }
 
+// Two routers record parts of the same answers at once, each as far as it knows.
+TEST(RedisLedgerTest, WhatSeveralCallsKnowOfAnAnswerIsAddedOnce) {
+  RedisServer server;
+  constexpr int kAnswers = 20, kTokens = 30;
+  const auto use = [](int answer, int64_t tokens) {
+    billing::AnswerUse one{.answer = "t/" + std::to_string(answer), .key = kKey, .prompt = {}, .rest = {}};
+    one.prompt.tokens.plain = 100;
+    one.prompt.AddCost(7);
+    one.rest.tokens.completion = tokens;
+    one.rest.AddCost(tokens * 400'000'000'000);
+    return one;
+  };
+  std::vector<std::thread> routers;
+  for (const std::string& writer : {std::string("a"), std::string("b")}) {
+    routers.emplace_back([&server, &use, writer] {
+      auto ledger = *RedisLedger::Open(server.options());
+      int64_t batch = 0;
+      for (int64_t tokens = 1; tokens <= kTokens; ++tokens) {
+        std::vector<billing::AnswerUse> uses;
+        for (int answer = 0; answer < kAnswers; ++answer) uses.push_back(use(answer, tokens));
+        ++batch;
+        while (!ledger->Add(writer, batch, kKey.day, {}, uses).ok()) {
+        }
+      }
+    });
+  }
+  for (std::thread& router : routers) router.join();
+  LedgerSums expected = Sums(kAnswers, int64_t{100} * kAnswers, 0, 0);
+  expected.tokens.completion = int64_t{kAnswers} * kTokens;
+  expected.AddCost(int64_t{7} * kAnswers);
+  expected.AddCost(int64_t{400'000'000'000} * kAnswers * kTokens);
+  EXPECT_EQ((*RedisLedger::Open(server.options()))->Read("", "")->at(kKey), expected);
+}
+
 }  // namespace
 }  // namespace baton::router::store

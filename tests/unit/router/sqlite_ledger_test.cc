@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -206,6 +207,50 @@ TEST_F(SqliteLedgerTest, SurvivesTheDeathOfItsProcess) {
     EXPECT_GE(found, last) << "what was written is gone";
     EXPECT_LE(found, last + 1) << "more than one that it could not tell of any more";
   }
+}
+
+AnswerUse Use(const std::string& answer, int64_t prompt, int64_t completion, bool failed = false) {
+  AnswerUse use{.answer = answer, .key = Key("a"), .prompt = {}, .rest = {}};
+  use.prompt.tokens.plain = prompt;
+  use.prompt.AddCost(prompt * 3);
+  use.rest.tokens.completion = completion;
+  use.rest.AddCost(completion * 500'000'000'000);
+  use.rest.failed = failed ? 1 : 0;
+  return use;
+}
+
+TEST_F(SqliteLedgerTest, WhatSeveralCallsKnowOfAnAnswerIsAddedOnce) {
+  auto one = *SqliteLedger::Open(file_);
+  auto two = *SqliteLedger::Open(file_);
+  ASSERT_TRUE(one->Add("1", 1, kToday, {}, {Use("t/x", 10, 3, true)}).ok());
+  ASSERT_TRUE(one->Add("1", 1, kToday, {}, {Use("t/x", 10, 3, true)}).ok()) << "the batch again";
+  // Another router computed it from its beginning, and found a part of the prompt in caches.
+  AnswerUse whole = Use("t/x", 4, 8);
+  whole.prompt.tokens.decode_cached = 6;
+  ASSERT_TRUE(two->Add("2", 1, kToday, {{Key("a"), Sums(1, 1)}}, {whole, Use("t/y", 10, 2)}).ok());
+  // The first one notices late how far it had come.
+  ASSERT_TRUE(one->Add("1", 2, kToday, {}, {Use("t/x", 10, 5)}).ok());
+  const LedgerSums all = one->Read("", "")->at(Key("a"));
+  EXPECT_EQ(all.requests, 3);
+  EXPECT_EQ(all.failed, 0);
+  EXPECT_EQ(all.tokens.decode_cached, 0);
+  EXPECT_EQ(all.tokens.plain, 20 + Sums(1, 1).tokens.plain);
+  EXPECT_EQ(all.tokens.completion, 10 + Sums(1, 1).tokens.completion);
+  EXPECT_EQ(all.units, 5);
+  EXPECT_EQ(all.picos, 60 + Sums(1, 1).picos);
+}
+
+TEST_F(SqliteLedgerTest, AFileOfEarlierVersionsTakesAnswers) {
+  {
+    auto store = *SqliteLedger::Open(file_);
+    ASSERT_TRUE(store->Add("w", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+  }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(file_.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database, "DROP TABLE answers", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+  auto store = *SqliteLedger::Open(file_);
+  EXPECT_TRUE(store->Add("w", 2, kToday, {}, {Use("t/x", 10, 3)}).ok());
 }
 
 }  // namespace
