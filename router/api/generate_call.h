@@ -69,7 +69,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public C
 
   // Reactions, called by gRPC.
   void OnWriteDone(bool ok) final { driver_->OnWritten(ok); }
-  void OnCancel() final { driver_->OnCancelled(); }
+  // Not by driver_, which OnDone takes: their order is gRPC's own.
+  void OnCancel() final { Cancel(); }
   void OnDone() final;
 
   CallName name_;

@@ -62,7 +62,8 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ClientStream {
   void Abort(const absl::Status&) final {}
 
   // Reactions, called by gRPC.
-  void OnCancel() final { driver_->OnCancelled(); }
+  // Not by driver_, which OnDone takes: their order is gRPC's own.
+  void OnCancel() final { Cancel(); }
   void OnDone() final;
 
   grpc::CallbackServerContext& server_context_;
