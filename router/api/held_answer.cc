@@ -145,12 +145,12 @@ void HeldAnswer::Admitted(const std::string&, bool waits) {
   if (waits) PumpAll();
 }
 
-void HeldAnswer::Append(const v1::GenerateResponse& response) {
+bool HeldAnswer::Append(const v1::GenerateResponse& response) {
   Entry entry{.begin = log_.size(), .size = response.ByteSizeLong(), .choice = -1, .tokens = 0, .own = 0};
   if (response.has_started()) {
     seed_ = response.started().seed();
     // A client of an answer that is computed anew has but one beginning.
-    if (!entries_.empty()) return;
+    if (!entries_.empty()) return false;
   }
   if (response.has_delta()) {
     entry.choice = static_cast<int>(response.delta().choice());
@@ -158,9 +158,11 @@ void HeldAnswer::Append(const v1::GenerateResponse& response) {
     entry.own = response.delta().tokens();
     entry.tokens = tokens_[entry.choice] += entry.own;
   }
+  const size_t log = log_.capacity(), entries = entries_.capacity();
   log_.resize(entry.begin + entry.size);
   response.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(log_.data() + entry.begin));
   entries_.push_back(entry);
+  return log_.capacity() != log || entries_.capacity() != entries;
 }
 
 v1::GenerateResponse HeldAnswer::Message(size_t index) const {
@@ -176,12 +178,13 @@ void HeldAnswer::ClearLog() {
 }
 
 void HeldAnswer::Write(const v1::GenerateResponse& response, bool) {
+  bool grew = false;
   {
     absl::MutexLock lock(&mutex_);
-    Append(response);
+    grew = Append(response);
     untaken_ = true;
   }
-  all_.Update(*this);
+  if (grew) all_.Update(*this);
   PumpAll();
   std::shared_ptr<AnswerCall> taken;
   {

@@ -37,8 +37,8 @@ class AnswerCall {
  public:
   virtual ~AnswerCall() = default;
 
-  // Compute the answer into its ClientStream: on from `begun`, or from the beginning; then with `seed`, if
-  // there is one, and one token in each message, because clients have had a part of it. `charged` was
+  // Compute the answer into its ClientStream, with one token in each delta: on from `begun`, or from the
+  // beginning; then with `seed`, if there is one, because clients have had a part of it. `charged` was
   // recorded of it before.
   virtual void Produce(std::optional<Begun> begun, std::optional<uint64_t> seed,
                        const billing::TokenCounts& charged) = 0;
@@ -144,8 +144,8 @@ class HeldAnswer final : public ClientStream, public std::enable_shared_from_thi
   };
   using Readers = std::vector<std::shared_ptr<Reader>>;
 
-  // Appends to the log.
-  void Append(const v1::GenerateResponse& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Appends to the log. True: its memory has grown.
+  bool Append(const v1::GenerateResponse& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::GenerateResponse Message(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ClearLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A reader that has not left and whose call can go on with what remains; null: none.

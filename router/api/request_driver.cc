@@ -1,8 +1,5 @@
 #include "router/api/request_driver.h"
 
-#include <fmt/format.h>
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -12,7 +9,6 @@
 
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/kv/index/prompt_chain.h"
 #include "common/rpc/status.h"
@@ -40,41 +36,6 @@ struct End {
   std::optional<v1::RequestUsage> usage;
   std::optional<HeldAnswer::Remains> remains;
 };
-
-// A digest of the request but for its seed, of the bound of its answer, and of the tenant.
-template <typename Request>
-std::string DigestOf(const Request& request, uint32_t max_answer_bytes, const kv::TenantSalt& salt) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    Request seedless = request;
-    seedless.mutable_sampling()->clear_seed();
-    coded.WriteString(seedless.GetDescriptor()->full_name());
-    coded.WriteVarint32(max_answer_bytes);
-    seedless.SerializeToCodedStream(&coded);
-  }
-  return Sha256Of(bytes + salt.bytes());
-}
-
-// A client may come from another router, or from an answer that was computed anew, and stop wherever a delta
-// ended there.
-template <typename Request>
-void EndAtEveryToken(Request* request) {
-  request->mutable_output()->set_even_frames(true);
-}
-
-template <typename Request>
-std::optional<uint64_t> SeedOf(const Request& request) {
-  return request.sampling().has_seed() ? std::optional(request.sampling().seed()) : std::nullopt;
-}
-
-// Names of requests, as this router's own: 16 hexadecimal digits.
-bool IsRequestId(std::string_view id) {
-  return id.size() == 16 &&
-         std::ranges::all_of(id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
 
 // The part of `total` that is not in `charged`. A prompt is charged once, whatever was found of it in caches
 // later.
@@ -158,26 +119,6 @@ void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Re
 }
 
 template <typename Request>
-bool RequestDriver::Begin(size_t bytes, const std::shared_ptr<Request>& request, bool at_once) {
-  const std::string& key = request->options().idempotency_key();
-  if (key.empty() || context_.held == nullptr) {
-    if (at_once) return PrepareOrCompile(bytes, request);
-    Compute(bytes, request);
-    return true;
-  }
-  FindAnswer find = [this, key, seed = SeedOf(*request),
-                     digest = DigestOf(*request, max_answer_bytes_, tenant_->salt)] {
-    return context_.held->ByKey(tenant_->id, key, digest, seed, flow_.request_id());
-  };
-  Join(std::move(find), {}, [this, bytes, request](std::optional<uint64_t> seed) {
-    if (seed.has_value()) request->mutable_sampling()->set_seed(*seed);
-    EndAtEveryToken(request.get());
-    Compute(bytes, request);
-  });
-  return true;
-}
-
-template <typename Request>
 void RequestDriver::Compute(size_t bytes, const std::shared_ptr<Request>& request) {
   if (IsCheap(*request)) {
     Prepare(*request, std::nullopt);
@@ -186,136 +127,8 @@ void RequestDriver::Compute(size_t bytes, const std::shared_ptr<Request>& reques
   }
 }
 
-void RequestDriver::Resume(const Credentials& credentials, size_t bytes, Parse<v1::ResumeRequest> parse) {
-  if (!FindCaller(credentials)) return;
-  const auto read = [this, bytes, parse = std::move(parse)] {
-    if (absl::Status status = ReadResume(bytes, parse); !status.ok()) Refuse(std::move(status));
-    return true;
-  };
-  if (bytes <= kParseAtOnceBytes) {
-    read();
-  } else if (!context_.executor->TrySubmit(JobOf(bytes, read))) {
-    Refuse(context_.executor->Full());
-  }
-}
-
-absl::Status RequestDriver::ReadResume(size_t bytes, const Parse<v1::ResumeRequest>& parse) {
-  v1::ResumeRequest resumed;
-  BATON_RETURN_IF_ERROR(parse(&resumed));
-  if (!IsRequestId(resumed.request_id())) {
-    return absl::InvalidArgumentError(
-        "request_id: not the name of a request; give Started.request_id, or the metadata baton-request-id");
-  }
-  if (resumed.after_tokens_size() > kMaxChoices) {
-    return absl::InvalidArgumentError(fmt::format("after_tokens: {} choices, a request has at most {}",
-                                                  resumed.after_tokens_size(), kMaxChoices));
-  }
-  if (context_.held == nullptr) return absl::UnimplementedError("this router holds no answers");
-  switch (resumed.request_case()) {
-    case v1::ResumeRequest::kChat:
-      return ResumeWith(resumed, bytes, std::move(*resumed.mutable_chat()));
-    case v1::ResumeRequest::kGenerate:
-      return ResumeWith(resumed, bytes, std::move(*resumed.mutable_generate()));
-    default:
-      break;
-  }
-  FindAnswer find = [this, id = resumed.request_id()]() -> absl::StatusOr<std::shared_ptr<HeldAnswer>> {
-    std::shared_ptr<HeldAnswer> answer = context_.held->ById(tenant_->id, id);
-    if (answer == nullptr) return HeldAnswer::NotHeld();
-    return answer;
-  };
-  Join(std::move(find), {resumed.after_tokens().begin(), resumed.after_tokens().end()}, nullptr);
-  return absl::OkStatus();
-}
-
-template <typename Request>
-absl::Status RequestDriver::ResumeWith(const v1::ResumeRequest& resumed, size_t bytes, Request request) {
-  const auto held = std::make_shared<Request>(std::move(request));
-  if (!held->sampling().has_seed()) {
-    return absl::InvalidArgumentError("sampling.seed: missing; give Started.seed, or no request");
-  }
-  BATON_RETURN_IF_ERROR(Check(held.get()));
-  FindAnswer find = [this, id = resumed.request_id(), key = held->options().idempotency_key(),
-                     seed = SeedOf(*held), digest = DigestOf(*held, 0, tenant_->salt)] {
-    return context_.held->ByIdOrNew(tenant_->id, id, key, digest, seed);
-  };
-  Join(std::move(find), {resumed.after_tokens().begin(), resumed.after_tokens().end()},
-       [this, bytes, held](std::optional<uint64_t> seed) {
-         if (seed.has_value()) held->mutable_sampling()->set_seed(*seed);
-         EndAtEveryToken(held.get());
-         Compute(bytes, held);
-       });
-  return absl::OkStatus();
-}
-
-void RequestDriver::Join(FindAnswer find, std::vector<uint32_t> after, ComputeAnew compute) {
-  Post([this, find = std::move(find), after = std::move(after),
-        compute = std::move(compute)](RequestFlow& flow) -> Actions {
-    if (flow.ended()) return {};
-    compute_ = compute;
-    while (true) {
-      const auto answer = find();
-      if (!answer.ok()) return flow.OnPrepared(answer.status());
-      // A request of its own is admitted as one.
-      if (!(*answer)->IsNew()) {
-        if (absl::Status status = context_.fleets.front().dispatcher->AdmitCheapCall(tenant_->id);
-            !status.ok()) {
-          return flow.OnPrepared(std::move(status));
-        }
-      }
-      const std::string own = flow.request_id();
-      flow.Rename((*answer)->name().id);
-      held_ = *answer;
-      std::shared_ptr<ClientStream> client = std::exchange(client_, held_);
-      const HeldAnswer::Joined joined = held_->Join(client, shared_from_this(), after, compute_ != nullptr);
-      reader_ = joined.reader;
-      if (reader_ != nullptr) {
-        if (!joined.may_begin) compute_ = nullptr;
-        return {};
-      }
-      // It has gone meanwhile, or nobody can go on with it.
-      client_ = std::move(client);
-      held_ = nullptr;
-      flow.Rename(own);
-      if (compute_ == nullptr) return flow.OnPrepared(HeldAnswer::NotHeld());
-    }
-  });
-}
-
-void RequestDriver::Produce(std::optional<Begun> begun, std::optional<uint64_t> seed,
-                            const billing::TokenCounts& charged) {
-  auto held = std::make_shared<std::optional<Begun>>(std::move(begun));
-  Post([this, held, seed, charged](RequestFlow& flow) -> Actions {
-    charged_ = charged;
-    const ComputeAnew compute = std::exchange(compute_, nullptr);
-    if (flow.ended()) return {};
-    if (held->has_value()) return flow.OnBegun(*std::move(*held));
-    compute(seed);
-    return {};
-  });
-}
-
-void RequestDriver::OnTaken() {
-  Post([](RequestFlow& flow) { return flow.OnWritten(true); });
-}
-
-void RequestDriver::OnUnread() {
-  cancelled_.store(true, std::memory_order_relaxed);
-  Post([](RequestFlow& flow) { return flow.OnCancelled(); });
-}
-
 void RequestDriver::OnWriting() {
   writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_release);
-}
-
-void RequestDriver::OnServed(const absl::Status& status) {
-  Post([this, status](RequestFlow& flow) -> Actions {
-    if (flow.ended()) return {};
-    flow.OnServed(status);
-    compute_ = nullptr;
-    if (context_.ledger != nullptr) context_.ledger->Record(RecordOf(status.code()), [] {});
-    return {};
-  });
 }
 
 void RequestDriver::StartInternal(std::shared_ptr<const Tenant> tenant, v1::ChatRequest request) {
@@ -381,6 +194,12 @@ Executor::Job RequestDriver::JobOf(size_t bytes, std::function<bool()> work) {
   return job;
 }
 
+template void RequestDriver::Compute(size_t, const std::shared_ptr<v1::GenerateRequest>&);
+template void RequestDriver::Compute(size_t, const std::shared_ptr<v1::ChatRequest>&);
+template absl::Status RequestDriver::Check(v1::GenerateRequest*) const;
+template absl::Status RequestDriver::Check(v1::ChatRequest*) const;
+template bool RequestDriver::PrepareOrCompile(size_t, const std::shared_ptr<v1::GenerateRequest>&);
+template bool RequestDriver::PrepareOrCompile(size_t, const std::shared_ptr<v1::ChatRequest>&);
 template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::GenerateRequest>);
 template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::ChatRequest>);
 

@@ -206,8 +206,9 @@ class RequestDriver final : public LiveCall,
   std::shared_ptr<const Tenant> tenant_;  // set before anything else happens; null: a stranger calls
   std::string key_;                       // likewise (Caller)
   // The draining thread's.
-  std::shared_ptr<ClientStream> client_;  // or the answer, which is held, of which it is a reader
-  std::shared_ptr<HeldAnswer> held_;      // null: its client reads from it alone, as the next
+  std::shared_ptr<ClientStream> client_;  // the answer that it computes, if that is held
+  // The answer that its client reads, and its place there; null: the client reads from this driver alone.
+  std::shared_ptr<HeldAnswer> held_;
   std::shared_ptr<HeldAnswer::Reader> reader_;
   ComputeAnew compute_;           // while it may be asked to
   billing::TokenCounts charged_;  // that was recorded of the answer before

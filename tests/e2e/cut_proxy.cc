@@ -14,7 +14,6 @@ namespace baton::e2e {
 namespace {
 
 constexpr int kLookMilliseconds = 5;
-// Sockets are not for processes that are started meanwhile: a connection ends with its last holder.
 
 sockaddr_in AddressOf(const std::string& text) {
   const size_t colon = text.rfind(':');
@@ -47,6 +46,7 @@ bool Move(int from, int to) {
 
 }  // namespace
 
+// Sockets are closed in processes that are started meanwhile: a connection ends with its last holder.
 CutProxy::CutProxy(std::string target) : target_(std::move(target)) {
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = AddressOf("127.0.0.1:0");

@@ -487,6 +487,45 @@ TEST_F(RouterModerationTest, WithoutAClassifierItIsRefusedOrNeverStarts) {
               HasSubstr("not one for classifiers of the format llama_guard"));
 }
 
+TEST_F(RouterModerationTest, AnAnswerThatWasCutOffIsJudgedAnew) {
+  StartBoth();
+  std::string whole = "a word";
+  for (int i = 0; i < 60; ++i) whole += " and a word";
+  Answers(whole, /*hold_at_the_end=*/true);
+  v1::GenerateRequest request = Moderated(v1::Moderation::POLICY_BLOCK);
+  request.mutable_options()->set_idempotency_key("key");
+  request.mutable_sampling()->set_seed(3);
+  v1::ResumeRequest resume;
+  std::string text;
+  uint32_t tokens = 0;
+  {
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, request);
+    v1::GenerateResponse response;
+    while (tokens < 20 && reader->Read(&response)) {
+      if (response.has_started()) resume.set_request_id(response.started().request_id());
+      text += response.delta().text();
+      tokens += response.delta().tokens();
+    }
+    context.TryCancel();
+    while (reader->Read(&response)) continue;
+    EXPECT_TRUE(absl::IsCancelled(rpc::FromGrpc(reader->Finish())));
+  }
+  // Before that, another reader would read the answer that the worker holds.
+  ASSERT_TRUE(chat_->Await([](const fakes::FakeWorker::Counts& counts) { return counts.running == 0; }));
+  Answers(whole);
+  resume.add_after_tokens(tokens);
+  *resume.mutable_generate() = request;
+  grpc::ClientContext context;
+  const auto reader = stub_->Resume(&context, resume);
+  const Answer rest = ReadAll(&context, reader.get());
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(text + rest.text(), whole);
+  EXPECT_GT(rest.finished.at(0).moderation().verdicts(), 1u);
+  EXPECT_EQ(chat_->requests().size(), 2u);
+  EXPECT_EQ(chat_->requests().back().resumed_tokens(), 0u);
+}
+
 TEST_F(RouterModerationTest, TheAuditLineHasTheVerdictAndNoText) {
   const std::string log = fmt::format("{}/moderation_audit.{}.jsonl", ::testing::TempDir(), getpid());
   RouterOptions options;

@@ -76,6 +76,7 @@ Answer RouterTest::ReadAll(grpc::ClientContext* context, grpc::ClientReader<Resp
 }
 template Answer RouterTest::ReadAll(grpc::ClientContext*, grpc::ClientReader<v1::ChatResponse>*);
 template Answer RouterTest::ReadAll(grpc::ClientContext*, grpc::ClientReader<v1::GenerateResponse>*);
+template Answer RouterTest::ReadAll(grpc::ClientContext*, grpc::ClientReader<v1::ResumeResponse>*);
 
 Answer RouterTest::Generate(const v1::GenerateRequest& request, absl::Duration deadline) {
   grpc::ClientContext context;
