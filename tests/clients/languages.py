@@ -72,6 +72,14 @@ def build_go():
     return [folder / "bin/probe"]
 
 
+def build_typescript():
+    need("node", "npm", "protoc")
+    folder = copied("typescript", "src", "probe")
+    run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", cwd=folder)
+    run("npm", "run", "build", cwd=folder)
+    return ["node", folder / "dist/probe/probe.js"]
+
+
 @functools.cache
 def _built(language):
     try:
