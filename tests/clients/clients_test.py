@@ -2,6 +2,7 @@
 """The clients under clients/, each built in a copy and asked the same: against a real service, straight, with TLS and a key, and through a proxy that cuts
 connections; and against servers that refuse, break off and answer on purpose. A language whose tools are missing is skipped."""
 import base64
+import functools
 import json
 import pathlib
 import subprocess
@@ -27,12 +28,14 @@ def question(text=HELLO, **stop):
     return request
 
 
-def make_certificate(folder):
-    """(certificate, key) of a server on this machine that signs itself."""
-    paths = [f"{folder}/tls.crt", f"{folder}/tls.key"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run([*command, "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
-    return paths
+def make_certificates(folder):
+    """(authority, certificate, key): a server on this machine, and who signs it."""
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    run = functools.partial(subprocess.run, check=True, capture_output=True, cwd=folder)
+    run([*new, "-subj", "/CN=authority", "-out", "ca.crt", "-keyout", "ca.key"])
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    run([*new, "-subj", "/CN=localhost", *names, "-CA", "ca.crt", "-CAkey", "ca.key", "-out", "tls.crt", "-keyout", "tls.key"])
+    return [f"{folder}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")]
 
 
 class Contract:
@@ -112,17 +115,17 @@ class Contract:
             self.assertEqual(cut["answer"][field], whole["answer"][field])
 
     def test_tls_and_a_key(self):
-        certificate, key = make_certificate(self.folder)
+        authority, certificate, key = make_certificates(self.folder)
         tenants, secret = pathlib.Path(self.folder, "tenants.json"), pathlib.Path(self.folder, "search.key")
         subprocess.run([BIN / "baton", "key", "new", "--tenant", "search", "--key-file", secret, "--tenants", tenants], check=True, capture_output=True)
         with tempfile.TemporaryDirectory() as folder:
-            relay = Relay(folder, prefill=0, decode=1, more=["--tenants", tenants, "--tls-cert", certificate, "--tls-key", key, "--tls-ca", certificate])
+            relay = Relay(folder, prefill=0, decode=1, more=["--tenants", tenants, "--tls-cert", certificate, "--tls-key", key, "--tls-ca", authority])
             self.addCleanup(relay.stop)
             where = relay.router.replace("127.0.0.1", "localhost")
-            said = self.ask(where, question(max_tokens=4), key=secret.read_text().strip(), ca=certificate)
+            said = self.ask(where, question(max_tokens=4), key=secret.read_text().strip(), ca=authority)
             self.assertEqual(said.get("answer", {}).get("tokens"), 4, said)
-            self.assertEqual(self.fails(self.ask(where, question(), ca=certificate))["reason"], "KEY_MISSING")
-            self.assertEqual(self.fails(self.ask(where, question(), ca=certificate, key="bk_x"))["reason"], "KEY_UNKNOWN")
+            self.assertEqual(self.fails(self.ask(where, question(), ca=authority))["reason"], "KEY_MISSING")
+            self.assertEqual(self.fails(self.ask(where, question(), ca=authority, key="bk_x"))["reason"], "KEY_UNKNOWN")
 
     # Servers of the test's.
 

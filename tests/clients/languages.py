@@ -80,6 +80,21 @@ def build_typescript():
     return ["node", folder / "dist/probe/probe.js"]
 
 
+def build_rust():
+    need("cargo", "protoc")
+    folder = copied("rust", "examples")
+    run("cargo", "build", "--all-features", "--examples", cwd=folder)
+    return [pathlib.Path(os.environ.get("CARGO_TARGET_DIR", folder / "target")) / "debug/examples/probe"]
+
+
+def build_java():
+    need("java", "javac", "mvn")
+    folder = copied("java", "src/test/java")
+    run("mvn", "-q", "-B", "test-compile", "dependency:build-classpath", "-Dmdep.includeScope=test", "-Dmdep.outputFile=target/classpath", cwd=folder)
+    jars = (folder / "target/classpath").read_text().strip()
+    return ["java", "-cp", f"{folder / 'target/classes'}:{folder / 'target/test-classes'}:{jars}", "Probe"]
+
+
 @functools.cache
 def _built(language):
     try:
