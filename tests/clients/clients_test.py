@@ -2,7 +2,6 @@
 """The clients under clients/, each built in a copy and asked the same: against a real service, straight, with TLS and a key, and through a proxy that cuts
 connections; and against servers that refuse, break off and answer on purpose. A language whose tools are missing is skipped."""
 import base64
-import functools
 import json
 import pathlib
 import subprocess
@@ -15,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "deploy"))
 import grpc  # noqa: E402
 
 import languages  # noqa: E402
+from certificates import make_certificates  # noqa: E402
 from relay import BIN, PATIENCE, Relay, lacking  # noqa: E402
 from servers import REQUEST_ID, Cutting, CutProxy, Endless, Parts, Refusing, inference, serve  # noqa: E402
 
@@ -28,16 +28,6 @@ def question(text=HELLO, **stop):
     return request
 
 
-def make_certificates(folder):
-    """(authority, certificate, key): a server on this machine, and who signs it."""
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    run = functools.partial(subprocess.run, check=True, capture_output=True, cwd=folder)
-    run([*new, "-subj", "/CN=authority", "-out", "ca.crt", "-keyout", "ca.key"])
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
-    run([*new, "-subj", "/CN=localhost", *names, "-CA", "ca.crt", "-CAkey", "ca.key", "-out", "tls.crt", "-keyout", "tls.key"])
-    return [f"{folder}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")]
-
-
 class Contract:
     """One class for each language: see the end."""
 
@@ -48,7 +38,8 @@ class Contract:
         cls.folder = folder.name
         cls.lack = None
         try:
-            cls.command = languages.build(cls.language)
+            cls.commands = languages.build(cls.language)
+            cls.command = cls.commands["probe"]
         except languages.Lacking as lack:
             cls.lack = str(lack)
 
@@ -83,6 +74,11 @@ class Contract:
         for field in ("text", "thinking", "calls", "reason", "tokens"):
             self.assertEqual(streamed["answer"][field], whole["answer"][field])
         self.assertEqual("".join(part[1] for part in streamed["parts"] if part[0] == "text"), whole["answer"]["text"])
+
+    def test_the_example(self):
+        if "example" in self.commands:
+            said = languages.run(*self.commands["example"], shared_relay().router)
+            self.assertRegex(said, r"Ada(.|\n)*\n(FINISH_REASON_)?STOP_TOKEN, \d+ tokens\n$")
 
     def test_a_call_of_a_tool(self):
         request = question("What is the weather in Oslo?")

@@ -48,51 +48,56 @@ def make_python_stubs():
     return site
 
 
-def copied(language, *probe):
-    """The client's folder in the copy, with the test's programs under `probe`."""
+def copied(language, **programs):
+    """The client's folder in the copy, with the test's programs: source=where it goes."""
     folder = COPY / "clients" / language
     if not (COPY / "proto").exists():
         shutil.copytree(ROOT / "proto", COPY / "proto")
     shutil.copytree(ROOT / "clients" / language, folder, ignore=shutil.ignore_patterns("node_modules", "target", "dist"))
-    shutil.copytree(HERE / language, folder.joinpath(*probe), dirs_exist_ok=True)
+    for source in (HERE / language).iterdir():
+        target = folder / programs[source.stem.lower()] / source.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
     return folder
 
 
 def build_python():
     site = make_python_stubs()
-    return ["env", f"PYTHONPATH={site}", PYTHON, HERE / "python/probe.py"]
+    return {name: ["env", f"PYTHONPATH={site}", PYTHON, HERE / f"python/{name}.py"] for name in ("probe", "plain")}
 
 
 def build_go():
     need("go", "protoc", "protoc-gen-go", "protoc-gen-go-grpc")
-    folder = copied("go", "probe")
+    folder = copied("go", probe="probe", plain="plain")
     run("go", "generate", cwd=folder)
     run("go", "vet", "./...", cwd=folder)
     run("go", "build", "-mod=readonly", "-o", "bin/", "./...", cwd=folder)
-    return [folder / "bin/probe"]
+    return {name: [folder / "bin" / name] for name in ("probe", "plain", "example")}
 
 
 def build_typescript():
     need("node", "npm", "protoc")
-    folder = copied("typescript", "src", "probe")
+    folder = copied("typescript", probe="src/test", plain="src/test")
     run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", cwd=folder)
     run("npm", "run", "build", cwd=folder)
-    return ["node", folder / "dist/probe/probe.js"]
+    return {name: ["node", folder / f"dist/{path}.js"] for name, path in {"probe": "test/probe", "plain": "test/plain", "example": "example"}.items()}
 
 
 def build_rust():
     need("cargo", "protoc")
-    folder = copied("rust", "examples")
+    folder = copied("rust", probe="examples", plain="examples")
     run("cargo", "build", "--all-features", "--examples", cwd=folder)
-    return [pathlib.Path(os.environ.get("CARGO_TARGET_DIR", folder / "target")) / "debug/examples/probe"]
+    made = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", folder / "target")) / "debug/examples"
+    return {"probe": [made / "probe"], "plain": [made / "plain"], "example": [made / "chat"]}
 
 
 def build_java():
     need("java", "javac", "mvn")
-    folder = copied("java", "src/test/java")
+    folder = copied("java", probe="src/test/java", plain="src/test/java")
     run("mvn", "-q", "-B", "test-compile", "dependency:build-classpath", "-Dmdep.includeScope=test", "-Dmdep.outputFile=target/classpath", cwd=folder)
     jars = (folder / "target/classpath").read_text().strip()
-    return ["java", "-cp", f"{folder / 'target/classes'}:{folder / 'target/test-classes'}:{jars}", "Probe"]
+    java = ["java", "-cp", f"{folder / 'target/classes'}:{folder / 'target/test-classes'}:{jars}"]
+    return {"probe": [*java, "Probe"], "plain": [*java, "Plain"], "example": [*java, "example.baton.client.Example"]}
 
 
 @functools.cache
@@ -104,11 +109,19 @@ def _built(language):
 
 
 def build(language):
-    """The command of the probe. Lacking, if a program for it is not here."""
-    command, lack = _built(language)
+    """The commands of its programs, by name. Lacking, if something for it is not here."""
+    commands, lack = _built(language)
     if lack:
         raise Lacking(lack)
-    return command
+    return commands
+
+
+def package(*requirements):
+    """Packages from PyPI, in a folder of their own on Python's path."""
+    folder = COPY / "packages" / requirements[0].split("=")[0]
+    if not folder.exists():
+        run(PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--target", folder, *requirements)
+        sys.path.append(str(folder))
 
 
 def ask(command, **asked):

@@ -1,6 +1,7 @@
 """Services that clients are tried against, beside the real one: one that refuses, one whose streams break off, one that tells what it wants; and a
 proxy that cuts connections."""
 import concurrent.futures
+import contextlib
 import socket
 import struct
 import threading
@@ -164,3 +165,47 @@ class CutProxy:
             pass
         source.close()
         target.close()
+
+
+class PingCounter:
+    """Forwards connections, and counts them and the pings that clients send."""
+
+    PREFACE = 24  # bytes before a client's first frame
+    PING = 6
+
+    def __init__(self, case, target):
+        self.target, self.made, self.pings = target, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        case.addCleanup(self.listener.close)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            self.made += 1
+            host, port = self.target.rsplit(":", 1)
+            server = socket.create_connection((host, int(port)))
+            threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
+            threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
+
+    def _forward(self, source, target, counts):
+        unread, skip = b"", self.PREFACE
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+                unread += data
+                while counts and len(unread) >= skip + 9:
+                    size, kind, flags = int.from_bytes(unread[skip : skip + 3], "big"), unread[skip + 3], unread[skip + 4]
+                    self.pings += kind == self.PING and not flags & 1
+                    unread, skip = unread[skip:], 9 + size
+                unread = unread if counts else b""
+        except OSError:
+            pass
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
