@@ -23,6 +23,15 @@ fn plain(metadata: &MetadataMap) -> Value {
     Value::Object(pairs.collect())
 }
 
+/// tonic takes the details out of the metadata.
+fn with_details(status: &Status) -> Value {
+    let mut trailers = plain(status.metadata());
+    if !status.details().is_empty() {
+        trailers["grpc-status-details-bin"] = json!(STANDARD.encode(status.details()));
+    }
+    trailers
+}
+
 fn tell(event: Value) {
     println!("{event}");
 }
@@ -137,14 +146,14 @@ async fn main() -> Result<(), Failure> {
                 let (cancel, reading) = (Arc::new(Notify::new()), read.clone());
                 let cancelled = cancel.clone();
                 tokio::spawn(async move {
-                    let mut said = Said::default();
+                    let mut said = Said { headers: json!({}), ..Default::default() };
                     let end = tokio::select! {
                         end = run(rpc, &asked, &reading, &mut said) => end,
                         _ = cancelled.notified() => Err(Status::cancelled("by the test")),
                     };
                     let (code, message, trailers) = match &end {
                         Ok(trailers) => (0, "", plain(trailers)),
-                        Err(status) => (status.code() as i32, status.message(), plain(status.metadata())),
+                        Err(status) => (status.code() as i32, status.message(), with_details(status)),
                     };
                     tell(json!({
                         "id": asked["id"], "event": "end", "code": code, "message": message, "headers": said.headers, "trailers": trailers,
