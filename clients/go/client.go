@@ -19,9 +19,11 @@ import (
 	pb "baton.example/go/baton/v1"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -144,6 +146,9 @@ func (c *Client) follow(ctx context.Context, request *pb.ChatRequest, fold *fold
 	}
 	for {
 		message, err := receive()
+		if errors.Is(err, io.EOF) && fold.answer == nil {
+			err = status.Error(codes.Unavailable, "the stream ended before its answer")
+		}
 		if err != nil {
 			return stream.Trailer(), err
 		}

@@ -221,5 +221,23 @@ for _language in languages.LANGUAGES:
     globals()[_name] = type(_name, (Contract, unittest.TestCase), {"language": _language})
 
 
+class RustTraces(unittest.TestCase):
+    """The other languages' clients leave this to gRPC's instrumentation."""
+
+    def test_the_current_context_is_sent(self):
+        class Telling(Parts):
+            def Chat(self, request, context):
+                self.metadata = dict(context.invocation_metadata())
+                yield from super().Chat(request, context)
+
+        try:
+            command = languages.build("rust")["probe"]
+        except languages.Lacking as lack:
+            lacking(self, str(lack))
+        servicer = Telling()
+        languages.ask(command, **Contract.asked(serve(self, servicer), question("x")))
+        self.assertEqual(servicer.metadata["traceparent"], "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
+
+
 if __name__ == "__main__":
     unittest.main()

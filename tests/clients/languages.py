@@ -38,7 +38,7 @@ def need(*programs):
 
 
 def make_python_stubs():
-    """Of the whole public API, with the package beside them, into a folder that is then on Python's path."""
+    """Makes the stubs of the public API, beside the package, in a folder that is then on Python's path."""
     site = COPY / "site"
     if not site.exists():
         shutil.copytree(ROOT / "clients/python/baton_client", site / "baton_client")
@@ -125,7 +125,7 @@ def package(*requirements):
 
 
 def ask(command, **asked):
-    """What the probe says."""
+    """Runs the probe, and gives its answer."""
     done = subprocess.run([*map(str, command), json.dumps(asked)], capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise AssertionError(f"{asked}\n{done.stdout}{done.stderr}")

@@ -1,4 +1,4 @@
-//! What the model wrote, as typed parts; and the stream of an answer folded into them.
+//! Typed parts of what the model wrote, and the stream of an answer folded into them.
 use crate::v1::{self, chat_response::Event, part_event, part_start::Kind};
 
 /// A call of a tool. Don't run it unless it is complete: the answer ended inside it.

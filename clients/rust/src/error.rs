@@ -1,4 +1,4 @@
-//! What a call that failed says, and whether and when it is worth sending again.
+//! The error of a call, and the tries that follow it.
 use std::collections::HashMap;
 use std::time::Duration;
 

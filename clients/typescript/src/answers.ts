@@ -1,4 +1,4 @@
-/** What the model wrote, as typed parts; and the stream of an answer folded into them. */
+/** Typed parts of what the model wrote, and the stream of an answer folded into them. */
 import { create } from "@bufbuild/protobuf";
 import { type Finished, FinishReason, type PartEvent, type PartStart, PartStart_Kind } from "./gen/baton/v1/generation_pb.js";
 import {

@@ -127,11 +127,12 @@ export class Client {
           tries.goWell();
           yield* fold.push(message);
         }
-        yield fold.answer!;
+        if (!fold.answer) throw new BatonError(grpc.status.UNAVAILABLE, "the stream ended before its answer");
+        yield fold.answer;
         return;
       } catch (error) {
         if (!(error instanceof Error && "code" in error && "details" in error)) throw error;
-        await tries.wait(BatonError.of(error as grpc.ServiceError));
+        await tries.wait(error instanceof BatonError ? error : BatonError.of(error as grpc.ServiceError));
       } finally {
         signal?.removeEventListener("abort", cancel);
         cancel();

@@ -1,4 +1,4 @@
-/** What a call that failed says, and whether and when it is worth sending again. */
+/** The error of a call, and the tries that follow it. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
 import { anyUnpack, durationMs } from "@bufbuild/protobuf/wkt";

@@ -36,7 +36,7 @@ fn tell(event: Value) {
     println!("{event}");
 }
 
-/// What a call has brought.
+/// All that a call has brought.
 #[derive(Default)]
 struct Said {
     headers: Value,
