@@ -13,11 +13,12 @@ import grpc
 
 import languages
 from programs import Program, Service
-from relay import lacking, until
+from relay import ROOT, lacking, until
 from servers import error_details_pb2, generation, inference, rpc, status_pb2
 
 ALL = ("go", "java", "typescript", "rust", "python")
 NAMES = {"go": "Go", "java": "Java", "typescript": "TypeScript", "rust": "Rust", "python": "Python", "raw": "frames by hand", "protoc": "protoc"}
+SERVICE_CONFIG = (ROOT / "examples/service_config.json").read_text()
 OK, CANCELLED, UNKNOWN, INVALID, DEADLINE = 0, 1, 2, 3, 4
 NOT_FOUND, EXHAUSTED, ABORTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 5, 8, 10, 12, 13, 14, 16
 

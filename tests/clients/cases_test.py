@@ -21,12 +21,10 @@ class Page(unittest.TestCase):
         self.assertIn(table(), (ROOT / "docs/clients.md").read_text(), "tests/clients/cases_test.py --table prints it")
 
 
-def tearDownModule():
-    print(report(), file=sys.stderr)
-
-
 if __name__ == "__main__":
     if sys.argv[1:] == ["--table"]:
         print(table())
     else:
-        unittest.main()
+        ran = unittest.main(exit=False)
+        print(report(), file=sys.stderr)
+        sys.exit(not ran.result.wasSuccessful())

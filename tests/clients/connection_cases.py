@@ -1,9 +1,9 @@
 """Cases of limits, compression and connections: large requests and metadata, keepalive, routers that come and go."""
 import signal
 
-from cases import ALL, Cases, EXHAUSTED, INVALID, OK, UNAVAILABLE, case, large, question, stream_of, usage_of
+from cases import ALL, SERVICE_CONFIG, Cases, EXHAUSTED, INVALID, OK, UNAVAILABLE, case, large, question, stream_of, usage_of
 from programs import Service
-from relay import ROOT, until
+from relay import until
 from servers import PingCounter, generation, inference
 
 
@@ -109,12 +109,10 @@ class Connections(Cases):
 
             until(moved, "no new connection")
 
-    CONFIG = (ROOT / "examples/service_config.json").read_text()
-
     @case(60, ("go",), "the service config of examples/ over two routers, waitForReady; one gets SIGTERM", "no failed call")
     def test_060(self):
         routers = [self.router("--drain-seconds", "1") for _ in range(2)]
-        with self.program(addresses=[router.address for router in routers], service_config=self.CONFIG) as program:
+        with self.program(addresses=[router.address for router in routers], service_config=SERVICE_CONFIG) as program:
 
             def both():
                 self.assertEqual(program.ask("Generate", stream_of(4), wait=True).code, OK)
@@ -128,7 +126,7 @@ class Connections(Cases):
 
     @case(61, ("java", "typescript", "python"), "the service config of examples/", "works")
     def test_061(self):
-        with self.program(service_config=self.CONFIG) as program:
+        with self.program(service_config=SERVICE_CONFIG) as program:
             self.assertEqual(program.ask("Generate", stream_of(4)).code, OK)
 
     @case(62, ALL, "three calls at a time with one idempotency key, as hedging makes them", "one answer, computed once")

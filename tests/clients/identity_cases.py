@@ -5,7 +5,7 @@ import subprocess
 
 import grpc
 
-from cases import ALL, CANCELLED, Cases, DEADLINE, EXHAUSTED, INVALID, NOT_FOUND, OK, UNAUTHENTICATED, UNAVAILABLE, UNKNOWN, case, details_of, elsewhere, stream_of
+from cases import ALL, CANCELLED, Cases, DEADLINE, EXHAUSTED, INVALID, NOT_FOUND, OK, SERVICE_CONFIG, UNAUTHENTICATED, UNAVAILABLE, UNKNOWN, case, details_of, elsewhere, stream_of
 from certificates import make_certificates
 from programs import Service
 from relay import BIN, until
@@ -115,7 +115,7 @@ class Identity(Cases):
     def test_072(self):
         key, tenants = self.make_key("few", requests_per_minute=4)
         router = self.router_with_tenants(tenants, key)
-        with self.program(router.address, service_config=self.CONFIG) as program:
+        with self.program(router.address, service_config=SERVICE_CONFIG) as program:
             metadata = [["authorization", f"Bearer {key}"]]
             refused = []
             while not refused:
