@@ -63,7 +63,9 @@ def chat_request(
 
 def resume_request(request, started, tokens):
     """A ResumeRequest for what follows the first `tokens` tokens of the answer to `request`."""
-    return inference.ResumeRequest(request_id=started.request_id, after_tokens=[tokens], chat=request)
+    resumed = inference.ResumeRequest(request_id=started.request_id, after_tokens=[tokens], chat=request)
+    resumed.chat.options.build = started.build
+    return resumed
 
 
 def unary(request):
