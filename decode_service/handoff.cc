@@ -32,6 +32,7 @@ void Handoff::Start(PrefillClient& client, const std::string& address, fleet::v1
 absl::Status Handoff::OnEvent(const std::shared_ptr<const fleet::v1::PrefillEvent>& event) {
   switch (event->event_case()) {
     case fleet::v1::PrefillEvent::kProgress:
+      if (callbacks_.progress != nullptr) callbacks_.progress(event->progress());
       break;
     case fleet::v1::PrefillEvent::kChunk:
       receiver_.Accept(event->chunk(), event);

@@ -18,6 +18,8 @@ namespace baton::decode_service {
 class Handoff {
  public:
   struct Callbacks {
+    // How far the prompt is there. May be null.
+    std::function<void(const fleet::v1::PrefillProgress& progress)> progress;
     // The logits came, checked, perhaps before the last blocks: the first token may be drawn.
     std::function<void(std::span<const float> logits, const fleet::v1::PrefillDone& done)> logits;
     // Once, last, unless released before, and with no write in progress. OK: logits and all blocks are here.

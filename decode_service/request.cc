@@ -87,6 +87,7 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   sequence->choice = request.choice();
   sequence->speculation = request.speculation();
   sequence->even_frames = request.output().even_frames();
+  sequence->tells_progress = request.output().progress();
   std::optional<AnswerParts::Options> parts;
   if (request.has_answer_format()) {
     const auto prompt = std::span(sequence->tokens).first(sequence->prompt_tokens);

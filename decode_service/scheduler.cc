@@ -141,6 +141,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
     }
   } else if (asked_all || sequence.remaining() <= options_.local_prefill_tokens) {
     sequence.phase = Phase::kPrefilling;
+    sequence.prefills_from = sequence.kv().computed_tokens();
     return;
   }
   const fleet::v1::PrefillTarget& target = sequence.targets[sequence.next_target];
@@ -169,11 +170,16 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   sequence.handoff_tokens = sequence.size();
   sequence.handoff_started = clock_.Now();
   sequence.handoff_explained = 0;
+  sequence.handed_off.Clear();
   sequence.report.PrefillStarted(clock_.Now());
   sequence.lease.handoff = std::make_unique<Handoff>(
       target.worker(), std::move(ticket), sequence.kv().blocks(), engine_.store(), link_,
       engine_.config().vocabulary,
       Handoff::Callbacks{
+          .progress =
+              [this, id](const fleet::v1::PrefillProgress& progress) {
+                OnHandoffProgress(*sequences_.at(id), progress);
+              },
           .logits = [this, id](std::span<const float> logits,
                                const fleet::v1::PrefillDone& done) { OnLogits(id, logits, done); },
           .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
@@ -195,6 +201,7 @@ void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const fle
   Sequence& sequence = *sequences_.at(id);
   sequence.handoff_explained = done.queue_seconds() + done.compute_seconds();
   sequence.report.LogitsArrived(clock_.Now(), done);
+  sequence.handed_off.set_state(v1::Progress::STATE_SHIPPING);
   if (sequence.warms()) return;  // it ends with the hand-off
   SampleAndEmit(id, sequence, logits);
   if (sequences_.contains(id)) Send(sequence);

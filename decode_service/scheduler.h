@@ -204,6 +204,12 @@ class Scheduler {
   // What the planner sees of the sequences, in order of arrival.
   std::vector<PlannerSequence> PlannerView() const;
 
+  // scheduler_progress.cc: how far prompts are.
+  //
+  // Tells the callers that want to know, a few times a second.
+  void TellProgress();
+  static void OnHandoffProgress(Sequence& sequence, const fleet::v1::PrefillProgress& progress);
+
   // scheduler_drafts.cc: drafted tokens.
   //
   // Gives a sequence its drafters.

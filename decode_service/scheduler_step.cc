@@ -42,6 +42,7 @@ bool Scheduler::Step() {
     Complete(*std::exchange(in_flight_, std::nullopt));
   }
   const bool prefilled = PrefillDraftModel();
+  TellProgress();
   ObserveSequences();
   return busy || prefilled;
 }

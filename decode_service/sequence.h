@@ -53,6 +53,8 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   v1::Speculation speculation = v1::SPECULATION_UNSPECIFIED;
   // Each token leaves in an event of its own.
   bool even_frames = false;
+  // Its caller is told how far its prompt is.
+  bool tells_progress = false;
 
   // Where it is.
   Phase phase = Phase::kPreempted;
@@ -78,6 +80,10 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   absl::Time handoff_started;
   double handoff_explained = 0;  // seconds of it in which the prompt waited or was computed
   size_t next_target = 0;
+  v1::Progress handed_off;               // how far the prompt is at the prefill worker
+  std::optional<int64_t> prefills_from;  // tokens that it had when its prefill here began
+  v1::Progress told;                     // last, and when
+  absl::Time told_at = absl::InfinitePast();
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
   // their way (it ends when they are here, so that the next turn finds them); or the resumed tokens were all
   // of it.
@@ -99,6 +105,10 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   // Tokens are missing that land from reusable spans, which prefill workers do.
   bool lands() const {
     return !chain.spans().empty() && kv::LandedPart(chain.spans().back()).end > kv().computed_tokens();
+  }
+  // Progress is to be told of it: it has no token, here or elsewhere.
+  bool awaits_first_token() const {
+    return tells_progress && resumed_tokens == 0 && !report.first_token_sent();
   }
   // Tokens whose KV is still to be computed; the last row gives the next token's logits.
   int64_t remaining() const { return size() - kv().computed_tokens(); }

@@ -33,8 +33,12 @@ constexpr size_t kAhead = 64 << 10;
 // (Authenticator), or gRPC ends the connection that all clients share (common/rpc/limits.h).
 constexpr const char* kKeyHeaders[] = {"authorization", "x-api-key"};
 constexpr char kIdempotencyHeader[] = "idempotency-key";
+// The build that must answer, in a request; in an answer, the one that does.
+constexpr char kBuildHeader[] = "x-baton-build";
+constexpr char kProgressHeader[] = "x-baton-progress";
 // With the number of a prompt behind it, the router takes it.
 constexpr size_t kMaxIdempotencyBytes = 120;
+constexpr size_t kMaxBuildBytes = 64;
 constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512, kMaxRequestIdBytes = 128;
 
 // An answer in one piece of more bytes is not written on the server's thread.
@@ -85,10 +89,15 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
         told_(requests_.size()),
         answer_(static_cast<uint32_t>(requests_.size()) * choices_) {
     probe_.Streams(1);
-    const std::string key(exchange_->request().Header(kIdempotencyHeader));
-    if (key.empty()) return;
+    const http::Request& request = exchange_->request();
+    const std::string key(request.Header(kIdempotencyHeader)), build(request.Header(kBuildHeader));
+    const bool progress = !format_.whole && request.Header(kProgressHeader) == "true";
     for (size_t i = 0; i < requests_.size(); ++i) {
-      requests_[i].mutable_options()->set_idempotency_key(several() ? absl::StrCat(key, "/", i) : key);
+      v1::RequestOptions& options = *requests_[i].mutable_options();
+      if (!key.empty()) options.set_idempotency_key(several() ? absl::StrCat(key, "/", i) : key);
+      if (!build.empty()) options.set_build(build);
+      // Each of several prompts would tell of itself.
+      if (progress && !several()) requests_[i].mutable_output()->set_progress(true);
     }
   }
   ~AnswerCall() { probe_.Streams(-1); }
@@ -217,6 +226,10 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
       size += event.ByteSizeLong();
       // The first of several calls to begin names the request.
       if (event.has_started() && !answer_.started().request_id().empty()) continue;
+      if (event.has_progress()) {
+        bytes += ProgressComment(event.progress());
+        continue;
+      }
       if (event.has_delta() && !std::exchange(answering_, true)) probe_.FirstPart(absl::Now() - begun_at_);
       // Of a stream's text only the client has a copy.
       if (format_.whole || !event.has_delta()) {
@@ -275,7 +288,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     const auto answer = [self = this->shared_from_this(), usage] {
       http::Response response{.headers = self->format_.headers,
                               .body = self->format_.whole(self->answer_, usage)};
-      self->NameRequest(&response);
+      self->NameAnswer(&response);
       self->exchange_->Answer(std::move(response));
     };
     if (answer_bytes_ <= kLargeAnswer) return answer();
@@ -288,14 +301,17 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     return id.empty() ? format_.request_id : id;
   }
 
-  void NameRequest(http::Response* response) const {
+  // The request, and, if it is known by then, what answers it.
+  void NameAnswer(http::Response* response) const {
     for (const char* const name : kRequestIdHeaders) response->headers.emplace_back(name, RequestId());
+    const std::string& build = answer_.started().build();
+    if (!build.empty()) response->headers.emplace_back(kBuildHeader, build);
   }
 
   void BeginStream() {
     if (std::exchange(began_, true)) return;
     http::Response head{.headers = format_.headers, .content_type = kEventStream};
-    NameRequest(&head);
+    NameAnswer(&head);
     head.headers.emplace_back("Cache-Control", "no-cache");
     // Proxies that collect an answer first would hold it back.
     head.headers.emplace_back("X-Accel-Buffering", "no");
@@ -368,6 +384,9 @@ std::string WhyNotPassedOn(const http::Request& request) {
     return fmt::format("{}: at most {} printable ASCII characters are taken", kIdempotencyHeader,
                        kMaxIdempotencyBytes);
   }
+  const std::string_view build = request.Header(kBuildHeader);
+  if (build.size() > kMaxBuildBytes || !IsPrintable(build))
+    return fmt::format("{}: not a build", kBuildHeader);
   return "";
 }
 

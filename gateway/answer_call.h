@@ -27,13 +27,16 @@ struct CallTimes {
 // (RequestOptions.n), and those of the second come after those of the first. `router` and `probe` outlive the
 // server's thread.
 // `side_thread` writes large answers. A header `idempotency-key` is that of each request
-// (RequestOptions.idempotency_key), with the request's number behind it if there are several.
+// (RequestOptions.idempotency_key), with the request's number behind it if there are several; `x-baton-build`
+// is RequestOptions.build, and `x-baton-progress: true` asks for OutputOptions.progress, as comments of the
+// stream.
 template <typename Request>
 void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
                  std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe,
                  SideThread& side_thread);
 
-// Why a request's key, or its idempotency key, can't be passed on: it is too long for any. Empty: it can.
+// Why a request's key, its idempotency key or its build can't be passed on: it is too long for any. Empty: it
+// can.
 std::string WhyNotPassedOn(const http::Request& request);
 // The metadata of a call: the client's key, trace context and name for the request. A key that is too long
 // stays away, as do the others.

@@ -205,6 +205,7 @@ void Scheduler::Admit() {
     fleet::v1::PrefillEvent event;
     event.mutable_progress()->set_state(fleet::v1::PrefillProgress::STATE_COMPUTING);
     event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->cached_tokens()));
+    event.mutable_progress()->set_cached_tokens(static_cast<uint32_t>(prompt.kv->cached_tokens()));
     prompt.job.send(std::move(event));
     probe_.Began(now - prompt.arrival, prompt.size(), prompt.cached_tokens());
     order_.Remove(*id);
@@ -328,6 +329,7 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
       fleet::v1::PrefillEvent event;
       event.mutable_progress()->set_state(fleet::v1::PrefillProgress::STATE_COMPUTING);
       event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->computed_tokens()));
+      event.mutable_progress()->set_cached_tokens(static_cast<uint32_t>(prompt.kv->cached_tokens()));
       prompt.job.send(std::move(event));
     }
   }

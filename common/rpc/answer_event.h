@@ -23,6 +23,9 @@ inline v1::GenerateResponse AnswerEvent(v1::ChatResponse event) {
     case v1::ChatResponse::kFinished:
       *same.mutable_finished() = std::move(*event.mutable_finished());
       break;
+    case v1::ChatResponse::kProgress:
+      *same.mutable_progress() = std::move(*event.mutable_progress());
+      break;
     case v1::ChatResponse::EVENT_NOT_SET:
       break;
   }

@@ -35,6 +35,7 @@ inline constexpr char kAttempt[] = "baton.attempt";
 inline constexpr char kWorker[] = "baton.worker";
 inline constexpr char kRequestId[] = "baton.request_id";
 inline constexpr char kClientRequestId[] = "baton.client_request_id";  // the client's own name for it
+inline constexpr char kBuild[] = "baton.build";
 inline constexpr char kTokens[] = "baton.tokens";
 inline constexpr char kBlocks[] = "baton.blocks";
 inline constexpr char kBytes[] = "baton.bytes";

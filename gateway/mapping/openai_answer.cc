@@ -147,6 +147,7 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
                 {"object", chat ? "chat.completion" : "text_completion"},
                 {"created", created},
                 {"model", answer.started().model()},
+                {"system_fingerprint", answer.started().build()},
                 {"choices", std::move(choices)},
                 {"usage", OpenAiUsage(usage)}};
   const Json moderation = ModerationJson(*answer.choices().front().finished);
@@ -158,7 +159,8 @@ Json OpenAiChunks::Frame() const {
   return {{"id", IdOf(kind_, started_)},
           {"object", kind_ == OpenAiKind::kChat ? "chat.completion.chunk" : "text_completion"},
           {"created", created_},
-          {"model", started_.model()}};
+          {"model", started_.model()},
+          {"system_fingerprint", started_.build()}};
 }
 
 std::string OpenAiChunks::Chunk(Json choices) const {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "baton/v1/generation.pb.h"
 #include "gateway/mapping/json_object.h"
 
 namespace baton::gateway {
@@ -20,5 +21,9 @@ inline std::string Event(const Json& data) { return "data: " + Dump(data) + "\n\
 inline std::string Event(const std::string& name, const Json& data) {
   return "event: " + name + "\n" + Event(data);
 }
+
+// A comment, which clients skip that don't know it: ": progress " and JSON of the message, in its fields'
+// names.
+std::string ProgressComment(const v1::Progress& progress);
 
 }  // namespace baton::gateway

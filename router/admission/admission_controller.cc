@@ -162,9 +162,13 @@ void AdmissionController::Settle(EntryId id, const Meter::Use& used, absl::Time 
 
 std::optional<absl::Duration> AdmissionController::PredictedWait(TenantId tenant, int priority) const {
   if (queue_.empty()) return absl::ZeroDuration();
+  return TimeToDrain(queue_.TokensBefore(tenant, priority));
+}
+
+std::optional<absl::Duration> AdmissionController::TimeToDrain(double tokens) const {
   const std::optional<double> rate = rate_.TokensPerSecond();
   if (!rate.has_value()) return std::nullopt;
-  return absl::Seconds(queue_.TokensBefore(tenant, priority) / *rate);
+  return absl::Seconds(tokens / *rate);
 }
 
 absl::Duration AdmissionController::RetryDelay(TenantId tenant) const {

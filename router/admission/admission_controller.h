@@ -87,6 +87,8 @@ class AdmissionController {
   // began.
   void Settle(EntryId account, const Meter::Use& used, absl::Time now);
 
+  // How long so many waiting tokens take to go; nothing if that can't be told yet.
+  std::optional<absl::Duration> TimeToDrain(double tokens) const;
   // How long a new choice of this tenant and priority will wait; nothing if that can't be told yet.
   std::optional<absl::Duration> PredictedWait(TenantId tenant, int priority) const;
   // After which a refused request of this tenant has a chance: the time that its line takes to drain, as far

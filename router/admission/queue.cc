@@ -143,6 +143,25 @@ Queue::Depth Queue::depth(TenantId tenant) const {
   return found == lines_.end() ? Depth{} : found->second.depth;
 }
 
+std::vector<Queue::Ahead> Queue::WhatIsAhead() const {
+  std::vector<Ahead> all;
+  all.reserve(entries_.size());
+  for (const auto& [tenant, line] : lines_) {
+    Ahead own;
+    const double share = waiting_weight_ / line.weight;
+    for (const auto& [place, id] : line.order) {
+      const double tokens = static_cast<double>(entries_.at(id).tokens);
+      // The others go by their weights meanwhile, and are no more than there are.
+      all.push_back({.id = id,
+                     .entries = std::min(own.entries * share, static_cast<double>(size() - 1)),
+                     .tokens = std::min(own.tokens * share, static_cast<double>(tokens_) - tokens)});
+      ++own.entries;
+      own.tokens += tokens;
+    }
+  }
+  return all;
+}
+
 double Queue::TokensBefore(TenantId tenant, int priority) const {
   const auto found = lines_.find(tenant);
   const double weight = found == lines_.end() ? 1 : found->second.weight;

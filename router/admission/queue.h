@@ -93,6 +93,15 @@ class Queue {
     int64_t bytes = 0;
   };
   Depth depth(TenantId tenant) const;
+  // The entries before a waiting choice, about: its own tenant's line as it stands, and the others' by their
+  // weights.
+  struct Ahead {
+    EntryId id;
+    double entries = 0;
+    double tokens = 0;
+  };
+  // For all that wait, a tenant's in its order. O(n).
+  std::vector<Ahead> WhatIsAhead() const;
   // An upper estimate of the tokens that will be served before a new choice of this tenant and priority.
   double TokensBefore(TenantId tenant, int priority) const;
 

@@ -52,6 +52,7 @@ HeldAnswer::Joined HeldAnswer::Join(std::shared_ptr<ClientStream> client, std::s
   reader->client = std::move(client);
   reader->call = std::move(call);
   reader->after = std::move(after);
+  reader->begun = std::ranges::any_of(reader->after, [](uint32_t tokens) { return tokens > 0; });
   bool launch = false, may_begin = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -101,16 +102,16 @@ void HeldAnswer::Appoint(const std::shared_ptr<Reader>& reader) {
 void HeldAnswer::Launch() {
   std::shared_ptr<AnswerCall> call;
   std::optional<Begun> begun;
-  std::optional<uint64_t> seed;
+  std::optional<Drawn> drawn;
   billing::TokenCounts charged;
   {
     absl::MutexLock lock(&mutex_);
     call = producer_;
     begun = std::exchange(remains_.begun, std::nullopt);
     charged = remains_.charged;
-    if (!begun.has_value()) seed = seed_;
+    if (!begun.has_value()) drawn = drawn_;
   }
-  call->Produce(std::move(begun), seed, charged);
+  call->Produce(std::move(begun), std::move(drawn), charged);
   bool unread = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -126,9 +127,9 @@ uint32_t HeldAnswer::max_answer_bytes() const {
   return max_answer_bytes_;
 }
 
-std::optional<uint64_t> HeldAnswer::seed() const {
+std::optional<Drawn> HeldAnswer::drawn() const {
   absl::MutexLock lock(&mutex_);
-  return seed_;
+  return drawn_;
 }
 
 bool HeldAnswer::Computes(const std::shared_ptr<Reader>& reader) const {
@@ -146,9 +147,10 @@ void HeldAnswer::Admitted(const std::string&, bool waits) {
 }
 
 bool HeldAnswer::Append(const v1::GenerateResponse& response) {
+  if (response.has_progress()) return false;
   Entry entry{.begin = log_.size(), .size = response.ByteSizeLong(), .choice = -1, .tokens = 0, .own = 0};
   if (response.has_started()) {
-    seed_ = response.started().seed();
+    drawn_ = Drawn{.seed = response.started().seed(), .build = response.started().build()};
     // A client of an answer that is computed anew has but one beginning.
     if (!entries_.empty()) return false;
   }
@@ -177,7 +179,20 @@ void HeldAnswer::ClearLog() {
   entries_ = {};
 }
 
+void HeldAnswer::Tell(const v1::GenerateResponse& response) {
+  std::shared_ptr<AnswerCall> producer;
+  {
+    absl::MutexLock lock(&mutex_);
+    progress_ = response;
+    ++told_;
+    producer = producer_;
+  }
+  PumpAll();
+  producer->OnTaken();
+}
+
 void HeldAnswer::Write(const v1::GenerateResponse& response, bool) {
+  if (response.has_progress()) return Tell(response);
   bool grew = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -325,11 +340,17 @@ void HeldAnswer::Pump(const std::shared_ptr<Reader>& reader) {
         if (reader->left.has_value()) continue;
         const bool ended = state_ == State::kEnded;
         const bool comes = reader->next < entries_.size();
-        if (!reader->announced && (comes || ended || (admitted_ && waits_))) {
+        const bool tells = !reader->begun && !ended && reader->told != told_;
+        if (!reader->announced && (comes || ended || tells || (admitted_ && waits_))) {
           reader->announced = true;
-          step.announce = !comes && !ended;
+          step.announce = !(comes || ended) || tells;
+        } else if (tells) {
+          step.message = progress_;
+          reader->told = told_;
+          reader->telling = reader->writing = true;
         } else if (comes && !(ended && reader->next + 1 == entries_.size())) {
           step.message = Message(reader->next);
+          reader->begun |= entries_[reader->next].choice >= 0;
           reader->writing = true;
         } else if (ended) {
           if (comes) step.message = Message(reader->next);
@@ -375,7 +396,7 @@ void HeldAnswer::OnWritten(const std::shared_ptr<Reader>& reader, bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     reader->writing = false;
-    if (ok) ++reader->next;
+    if (!std::exchange(reader->telling, false) && ok) ++reader->next;
   }
   if (!ok) return Leave(reader, absl::CancelledError("the client went away"));
   Pump(reader);

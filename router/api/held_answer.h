@@ -31,6 +31,13 @@ namespace baton::router {
 
 class HeldAnswers;
 
+// Seed and build of an answer, beside the rest of its request: those that the request names, or those that it
+// got.
+struct Drawn {
+  std::optional<uint64_t> seed;
+  std::string build;  // empty: any
+};
+
 // A call that takes part in a held answer: it may read it, compute it, or both. The answer holds it
 // meanwhile.
 class AnswerCall {
@@ -38,9 +45,8 @@ class AnswerCall {
   virtual ~AnswerCall() = default;
 
   // Compute the answer into its ClientStream, with one token in each delta: on from `begun`, or from the
-  // beginning; then with `seed`, if there is one, because clients have had a part of it. `charged` was
-  // recorded of it before.
-  virtual void Produce(std::optional<Begun> begun, std::optional<uint64_t> seed,
+  // beginning; then as it was `drawn`, if clients have had a part of it. `charged` was recorded of it before.
+  virtual void Produce(std::optional<Begun> begun, std::optional<Drawn> drawn,
                        const billing::TokenCounts& charged) = 0;
   // The message of the last Write was taken.
   virtual void OnTaken() = 0;
@@ -79,8 +85,11 @@ class HeldAnswer final : public ClientStream, public std::enable_shared_from_thi
     size_t next = 0;              // of the log
     bool can_begin = false;
     bool computes = false;  // its call does, or did
+    size_t told = 0;        // of progress, how many times
+    bool begun = false;     // it has tokens
     bool pumping = false;
     bool writing = false;
+    bool telling = false;  // what it writes is no message of the log
     bool announced = false;
     bool awaits_usage = false;  // it left last: the computation's end tells what was used
     std::optional<absl::Status> left;
@@ -120,8 +129,8 @@ class HeldAnswer final : public ClientStream, public std::enable_shared_from_thi
     bool idle = false;
   };
   std::optional<Use> use() const;
-  // The seed that it is drawn with; nothing: not known yet.
-  std::optional<uint64_t> seed() const;
+  // Nothing: not known yet.
+  std::optional<Drawn> drawn() const;
   // Holds nothing any more. What runs goes on for the client that has read most.
   void Drop();
 
@@ -144,8 +153,10 @@ class HeldAnswer final : public ClientStream, public std::enable_shared_from_thi
   };
   using Readers = std::vector<std::shared_ptr<Reader>>;
 
-  // Appends to the log. True: its memory has grown.
+  // Appends to the log, which has no progress. True: its memory has grown.
   bool Append(const v1::GenerateResponse& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Progress: no client holds up the computation over it, and who comes later has no use for it.
+  void Tell(const v1::GenerateResponse& response);
   v1::GenerateResponse Message(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ClearLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A reader that has not left and whose call can go on with what remains; null: none.
@@ -168,6 +179,9 @@ class HeldAnswer final : public ClientStream, public std::enable_shared_from_thi
   std::string log_ ABSL_GUARDED_BY(mutex_);  // serialized messages
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> tokens_ ABSL_GUARDED_BY(mutex_);  // by choice
+  // The latest, which takes the place of those before, and how many there have been.
+  v1::GenerateResponse progress_ ABSL_GUARDED_BY(mutex_);
+  size_t told_ ABSL_GUARDED_BY(mutex_) = 0;
   Readers readers_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<AnswerCall> producer_ ABSL_GUARDED_BY(mutex_);  // null unless Running or Stopping
   bool launching_ ABSL_GUARDED_BY(mutex_) = false;                // its Produce has not returned
@@ -176,7 +190,7 @@ class HeldAnswer final : public ClientStream, public std::enable_shared_from_thi
   bool waits_ ABSL_GUARDED_BY(mutex_) = false;
   bool dropped_ ABSL_GUARDED_BY(mutex_) = false;
   Remains remains_ ABSL_GUARDED_BY(mutex_);
-  std::optional<uint64_t> seed_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Drawn> drawn_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::RequestUsage> usage_ ABSL_GUARDED_BY(mutex_);
   uint32_t max_answer_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -45,10 +45,10 @@ HeldAnswers::~HeldAnswers() {
 
 std::shared_ptr<HeldAnswer> HeldAnswers::Make(admission::TenantId tenant, const std::string& id,
                                               const std::string& key, const std::string& digest,
-                                              std::optional<uint64_t> seed) {
+                                              const Drawn& asked) {
   auto answer = std::make_shared<HeldAnswer>(
       HeldAnswer::Name{.tenant = tenant, .id = id, .key = key, .digest = digest}, *this);
-  held_.emplace(answer.get(), Held{.answer = answer, .seed = seed});
+  held_.emplace(answer.get(), Held{.answer = answer, .asked = asked});
   if (!key.empty()) by_key_[{tenant.value(), key}] = answer.get();
   by_id_[{tenant.value(), id}] = answer.get();
   ++tenants_[tenant.value()].answers;
@@ -56,18 +56,23 @@ std::shared_ptr<HeldAnswer> HeldAnswers::Make(admission::TenantId tenant, const 
   return answer;
 }
 
+bool HeldAnswers::Answers(const Held& held, const std::string& digest, const Drawn& asked) {
+  if (held.answer->name().digest != digest) return false;
+  // A client that has heard what was drawn may say so.
+  const Drawn drawn = held.answer->drawn().value_or(Drawn());
+  const bool seed = !asked.seed.has_value() || asked.seed == held.asked.seed || asked.seed == drawn.seed;
+  return seed && (asked.build.empty() || asked.build == held.asked.build || asked.build == drawn.build);
+}
+
 absl::StatusOr<std::shared_ptr<HeldAnswer>> HeldAnswers::ByKey(admission::TenantId tenant,
                                                                const std::string& key,
-                                                               const std::string& digest,
-                                                               std::optional<uint64_t> seed,
+                                                               const std::string& digest, const Drawn& asked,
                                                                const std::string& id) {
   absl::MutexLock lock(&mutex_);
   const auto found = by_key_.find({tenant.value(), key});
-  if (found == by_key_.end()) return Make(tenant, id, key, digest, seed);
+  if (found == by_key_.end()) return Make(tenant, id, key, digest, asked);
   const Held& held = held_.at(found->second);
-  if (held.answer->name().digest != digest) return Reused();
-  // A client that has the drawn seed may send it.
-  if (seed.has_value() && seed != held.seed && seed != held.answer->seed()) return Reused();
+  if (!Answers(held, digest, asked)) return Reused();
   return held.answer;
 }
 
@@ -79,17 +84,15 @@ std::shared_ptr<HeldAnswer> HeldAnswers::ById(admission::TenantId tenant, const 
 
 std::shared_ptr<HeldAnswer> HeldAnswers::ByIdOrNew(admission::TenantId tenant, const std::string& id,
                                                    const std::string& key, const std::string& digest,
-                                                   std::optional<uint64_t> seed) {
+                                                   const Drawn& asked) {
   absl::MutexLock lock(&mutex_);
   const auto found = by_id_.find({tenant.value(), id});
   if (found != by_id_.end()) return held_.at(found->second).answer;
   // The client may have asked this router first, and not have heard of it.
   const auto same = by_key_.find({tenant.value(), key});
-  if (same == by_key_.end()) return Make(tenant, id, key, digest, seed);
+  if (same == by_key_.end()) return Make(tenant, id, key, digest, asked);
   const Held& held = held_.at(same->second);
-  const bool answers_it =
-      held.answer->name().digest == digest && (seed == held.seed || seed == held.answer->seed());
-  return answers_it ? held.answer : Make(tenant, id, "", digest, seed);
+  return Answers(held, digest, asked) ? held.answer : Make(tenant, id, "", digest, asked);
 }
 
 void HeldAnswers::SetIdle(Held& held, std::optional<absl::Time> since) {

@@ -37,12 +37,12 @@ class HeldAnswers {
   HeldAnswers(const Clock& clock, telemetry::Metrics& metrics, Options options);
   ~HeldAnswers();
 
-  // `digest` and `seed`: as HeldAnswer::Name has it, and of the request, if it has one.
+  // `digest`: as HeldAnswer::Name has it. `asked`: of the request.
   //
   // The tenant's answer of this key, or a new one, whose id is `id`. INVALID_ARGUMENT
   // (IDEMPOTENCY_KEY_REUSED): it answers another request.
   absl::StatusOr<std::shared_ptr<HeldAnswer>> ByKey(admission::TenantId tenant, const std::string& key,
-                                                    const std::string& digest, std::optional<uint64_t> seed,
+                                                    const std::string& digest, const Drawn& asked,
                                                     const std::string& id);
   // The tenant's answer to the request `id`; null: it is not held.
   std::shared_ptr<HeldAnswer> ById(admission::TenantId tenant, const std::string& id);
@@ -50,7 +50,7 @@ class HeldAnswers {
   // unless another request has that.
   std::shared_ptr<HeldAnswer> ByIdOrNew(admission::TenantId tenant, const std::string& id,
                                         const std::string& key, const std::string& digest,
-                                        std::optional<uint64_t> seed);
+                                        const Drawn& asked);
 
   // By the answers: its bytes or its use may have changed; it is gone. Not with its lock held.
   void Update(const HeldAnswer& answer);
@@ -70,7 +70,7 @@ class HeldAnswers {
   using Key = std::pair<uint32_t, std::string>;
   struct Held {
     std::shared_ptr<HeldAnswer> answer;
-    std::optional<uint64_t> seed;  // of the request, if it has one
+    Drawn asked;  // of the request that it was made for
     size_t bytes = 0;
     std::optional<absl::Time> idle_since;
   };
@@ -81,8 +81,10 @@ class HeldAnswers {
   };
 
   std::shared_ptr<HeldAnswer> Make(admission::TenantId tenant, const std::string& id, const std::string& key,
-                                   const std::string& digest, std::optional<uint64_t> seed)
+                                   const std::string& digest, const Drawn& asked)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // It is the answer to a request with this digest, which asks for that.
+  static bool Answers(const Held& held, const std::string& digest, const Drawn& asked);
   // Takes the answer out, if it is here.
   std::shared_ptr<HeldAnswer> Take(const HeldAnswer* answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetIdle(Held& held, std::optional<absl::Time> since) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -50,6 +50,8 @@ struct Prepared {
   // With a session's id: its name in SessionPrompts, and what of the prompt is compared with its last.
   std::optional<kv::BlockHash> session_key;
   PromptSections sections;
+  // That must answer; empty: any.
+  std::string build;
   // Explain the placement.
   bool debug = false;
   // Occurrences of control tokens in the client's text that were encoded as characters.
@@ -61,6 +63,8 @@ struct Prepared {
   bool fills_context = false;
   // The client named no max_tokens: the answer may end earlier, where the worker's KV memory does.
   bool open_ended = false;
+  // The client wants to hear how far the prompt is.
+  bool progress = false;
   // The client wants token ids too (the router always asks for them).
   bool token_ids = false;
   // Nothing: no classifier looks at it.

@@ -236,7 +236,17 @@ bool RequestDriver::Prepare(const Request& request, std::optional<baton::fleet::
       (*prepared)->moderation = *std::move(plan);
     }
     const ModelFleet& fleet = context_.fleets[(*prepared)->model->fleet];
-    if ((*prepared)->request.reusable_size() > 0 && !fleet.fleet->view()->chunk_reuse) {
+    const std::shared_ptr<const fleet::View> view = fleet.fleet->view();
+    (*prepared)->build = request.options().build();
+    (*prepared)->progress = request.output().progress();
+    if (!(*prepared)->build.empty() && !view->decode.empty()) {
+      const std::string serves = (*prepared)->model->BuildWith(view->answer_digest);
+      if (serves != (*prepared)->build) {
+        Refuse(BuildNotServed(serves));
+        return true;
+      }
+    }
+    if ((*prepared)->request.reusable_size() > 0 && !view->chunk_reuse) {
       Refuse(absl::FailedPreconditionError(
           "reusable: not all workers of this model take reusable spans: mark none, or start them with "
           "--chunk-reuse"));
@@ -244,7 +254,7 @@ bool RequestDriver::Prepare(const Request& request, std::optional<baton::fleet::
     }
     (*prepared)->probe = fleet.probe;
     fleet.probe->MadeToFit((*prepared)->context.removed_tokens(), (*prepared)->context.clamped_max_tokens());
-    (*prepared)->chain = ChainOf((*prepared)->request, fleet.fleet->view()->block_hash_domain);
+    (*prepared)->chain = ChainOf((*prepared)->request, view->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());
   Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
@@ -298,6 +308,11 @@ void RequestDriver::Do(Submit& submit) {
     self->Post(
         [choice, placement](RequestFlow& flow) { return flow.OnPlaced(choice, std::move(*placement)); });
   };
+  if (flow_.tells_progress()) {
+    request->waits = [self = shared_from_this()](int choice, const Waiting& waiting) {
+      self->Post([choice, waiting](RequestFlow& flow) { return flow.OnWaits(choice, waiting); });
+    };
+  }
   request_ = std::move(request);
   calls_.resize(request_->choices);
   dispatcher_ = context_.fleets[flow_.model()->fleet].dispatcher;
@@ -438,6 +453,7 @@ billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
   record.tenant = tenant_->name;
   record.key = key_;
   if (flow_.model() != nullptr) record.model = flow_.model()->name;
+  record.build = flow_.build();
   record.code = code;
   const RequestFlow::Outcome& outcome = flow_.outcome();
   for (v1::FinishReason reason : outcome.reasons) {

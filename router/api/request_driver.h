@@ -115,7 +115,7 @@ class RequestDriver final : public LiveCall,
   std::function<void()> AtDrain() override;
 
   // AnswerCall, of the answer that its client reads.
-  void Produce(std::optional<Begun> begun, std::optional<uint64_t> seed,
+  void Produce(std::optional<Begun> begun, std::optional<Drawn> drawn,
                const billing::TokenCounts& charged) override;
   void OnTaken() override;
   void OnUnread() override;
@@ -144,10 +144,10 @@ class RequestDriver final : public LiveCall,
   // Computes the answer from its beginning.
   template <typename Request>
   void Compute(size_t bytes, const std::shared_ptr<Request>& request);
-  // The client reads an answer that is held, behind so many tokens. `compute` begins it, with a seed if
+  // The client reads an answer that is held, behind so many tokens. `compute` begins it, as it was drawn if
   // it is not the first time; null: the request is not known here. `find`: looks
   // for the answer again, should it have gone.
-  using ComputeAnew = std::function<void(std::optional<uint64_t> seed)>;
+  using ComputeAnew = std::function<void(const std::optional<Drawn>& drawn)>;
   using FindAnswer = std::function<absl::StatusOr<std::shared_ptr<HeldAnswer>>()>;
   void Join(FindAnswer find, std::vector<uint32_t> after, ComputeAnew compute);
   // On the executor.

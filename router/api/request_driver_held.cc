@@ -15,7 +15,7 @@
 namespace baton::router {
 namespace {
 
-// A digest of the request but for its seed, of the bound of its answer, and of the tenant.
+// A digest of the request but for its seed and its build, of the bound of its answer, and of the tenant.
 template <typename Request>
 std::string DigestOf(const Request& request, uint32_t max_answer_bytes, const kv::TenantSalt& salt) {
   std::string bytes;
@@ -23,11 +23,12 @@ std::string DigestOf(const Request& request, uint32_t max_answer_bytes, const kv
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    Request seedless = request;
-    seedless.mutable_sampling()->clear_seed();
-    coded.WriteString(seedless.GetDescriptor()->full_name());
+    Request undrawn = request;
+    undrawn.mutable_sampling()->clear_seed();
+    undrawn.mutable_options()->clear_build();
+    coded.WriteString(undrawn.GetDescriptor()->full_name());
     coded.WriteVarint32(max_answer_bytes);
-    seedless.SerializeToCodedStream(&coded);
+    undrawn.SerializeToCodedStream(&coded);
   }
   return Sha256Of(bytes + salt.bytes());
 }
@@ -39,9 +40,21 @@ void EndAtEveryToken(Request* request) {
   request->mutable_output()->set_even_frames(true);
 }
 
+// Once more, as it was drawn before.
 template <typename Request>
-std::optional<uint64_t> SeedOf(const Request& request) {
-  return request.sampling().has_seed() ? std::optional(request.sampling().seed()) : std::nullopt;
+void DrawAs(const std::optional<Drawn>& drawn, Request* request) {
+  if (drawn.has_value()) {
+    request->mutable_sampling()->set_seed(*drawn->seed);
+    request->mutable_options()->set_build(drawn->build);
+  }
+  EndAtEveryToken(request);
+}
+
+template <typename Request>
+Drawn AskedOf(const Request& request) {
+  Drawn asked{.seed = std::nullopt, .build = request.options().build()};
+  if (request.sampling().has_seed()) asked.seed = request.sampling().seed();
+  return asked;
 }
 
 // Names of requests, as this router's own: 16 hexadecimal digits.
@@ -60,13 +73,12 @@ bool RequestDriver::Begin(size_t bytes, const std::shared_ptr<Request>& request,
     Compute(bytes, request);
     return true;
   }
-  FindAnswer find = [this, key, seed = SeedOf(*request),
+  FindAnswer find = [this, key, asked = AskedOf(*request),
                      digest = DigestOf(*request, max_answer_bytes_, tenant_->salt)] {
-    return context_.held->ByKey(tenant_->id, key, digest, seed, flow_.request_id());
+    return context_.held->ByKey(tenant_->id, key, digest, asked, flow_.request_id());
   };
-  Join(std::move(find), {}, [this, bytes, request](std::optional<uint64_t> seed) {
-    if (seed.has_value()) request->mutable_sampling()->set_seed(*seed);
-    EndAtEveryToken(request.get());
+  Join(std::move(find), {}, [this, bytes, request](const std::optional<Drawn>& drawn) {
+    DrawAs(drawn, request.get());
     Compute(bytes, request);
   });
   return true;
@@ -123,15 +135,17 @@ absl::Status RequestDriver::ResumeWith(const v1::ResumeRequest& resumed, size_t 
   if (!held->sampling().has_seed()) {
     return absl::InvalidArgumentError("sampling.seed: missing; give Started.seed, or no request");
   }
+  if (held->options().build().empty()) {
+    return absl::InvalidArgumentError("options.build: missing; give Started.build, or no request");
+  }
   BATON_RETURN_IF_ERROR(Check(held.get()));
   FindAnswer find = [this, id = resumed.request_id(), key = held->options().idempotency_key(),
-                     seed = SeedOf(*held), digest = DigestOf(*held, 0, tenant_->salt)] {
-    return context_.held->ByIdOrNew(tenant_->id, id, key, digest, seed);
+                     asked = AskedOf(*held), digest = DigestOf(*held, 0, tenant_->salt)] {
+    return context_.held->ByIdOrNew(tenant_->id, id, key, digest, asked);
   };
   Join(std::move(find), {resumed.after_tokens().begin(), resumed.after_tokens().end()},
-       [this, bytes, held](std::optional<uint64_t> seed) {
-         if (seed.has_value()) held->mutable_sampling()->set_seed(*seed);
-         EndAtEveryToken(held.get());
+       [this, bytes, held](const std::optional<Drawn>& drawn) {
+         DrawAs(drawn, held.get());
          Compute(bytes, held);
        });
   return absl::OkStatus();
@@ -171,15 +185,15 @@ void RequestDriver::Join(FindAnswer find, std::vector<uint32_t> after, ComputeAn
   });
 }
 
-void RequestDriver::Produce(std::optional<Begun> begun, std::optional<uint64_t> seed,
+void RequestDriver::Produce(std::optional<Begun> begun, std::optional<Drawn> drawn,
                             const billing::TokenCounts& charged) {
   auto held = std::make_shared<std::optional<Begun>>(std::move(begun));
-  Post([this, held, seed, charged](RequestFlow& flow) -> Actions {
+  Post([this, held, drawn = std::move(drawn), charged](RequestFlow& flow) -> Actions {
     charged_ = charged;
     const ComputeAnew compute = std::exchange(compute_, nullptr);
     if (flow.ended()) return {};
     if (held->has_value()) return flow.OnBegun(*std::move(*held));
-    compute(seed);
+    compute(drawn);
     return {};
   });
 }

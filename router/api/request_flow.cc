@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/rpc/status.h"
 #include "router/api/reusable_parts.h"
 #include "router/api/usage.h"
 #include "router/api/validation.h"
@@ -74,6 +75,7 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   trace_.Submitted(prepared_);
   const baton::fleet::v1::DecodeRequest& request = prepared_.request;
   account_ = billing::UsageAccount(request.token_ids_size(), prepared_.choices);
+  if (prepared_.progress) progress_.emplace(request.token_ids_size());
   StartModeration(&actions);
   // A prompt that may be refused is judged before anything is computed for it.
   if (prompt_moderated_ == nullptr || prepared_.moderation->policy != moderation::Policy::kBlock) {
@@ -90,6 +92,7 @@ Actions RequestFlow::OnBegun(Begun begun) {
   outcome_.reasons = std::move(begun.reasons);
   choices_.resize(prepared_.choices);
   started_ = true;
+  build_ = prepared_.build = std::move(begun.build);  // clients have a part of it
   trace_.Submitted(prepared_);
   SubmitAll(&actions);
   for (int i = 0; i < prepared_.choices; ++i) {
@@ -121,6 +124,7 @@ std::optional<Begun> RequestFlow::TakeBegun() {
   begun.prepared = std::move(prepared_);
   begun.account = account_;
   begun.reasons = outcome_.reasons;
+  begun.build = build_;
   return begun;
 }
 
@@ -169,7 +173,9 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   }
   BATON_CHECK(state.state == State::kWaiting);
   state.placement = *std::move(placement);
+  if (!CheckBuild(choice, &actions)) return actions;
   state.state = State::kDialing;
+  if (progress_.has_value()) progress_->OnPlaced(state.placement.predicted, clock_.Now());
   if (!state.first_token.has_value()) state.dialed = clock_.Now();
   ++state.attempt;
   state.open = true;
@@ -234,6 +240,9 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, baton::fleet::v1::De
   if (event.has_accepted()) {
     account_.Accepted(choice, event.accepted().cached_tokens());
     OnAccepted(choice, &actions);
+  } else if (event.has_progress()) {
+    TellProgress(choice, std::move(*event.mutable_progress()), &actions);
+    AskForEvent(choice, &actions);
   } else if (event.has_delta()) {
     if (event.has_opening()) {
       state.opening = std::move(*event.mutable_opening());
@@ -250,14 +259,34 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, baton::fleet::v1::De
 
 void RequestFlow::OnAccepted(int choice, Actions* actions) {
   ChoiceState& state = choices_[choice];
+  if (!CheckBuild(choice, actions)) return;  // another choice was faster, on workers of another build
   state.state = State::kRunning;
   state.lost = 0;
   state.placement.booking.Accepted();
   if (!started_) {
+    build_ = prepared_.model->BuildWith(state.placement.decode->identity().answer_digest);
     probe().PromptTokens(prepared_.request.token_ids_size());
+    probe().AnsweredBy(build_);
+    trace_.Accepted(build_);
     SendStarted(actions);
   }
   AskForEvent(choice, actions);
+}
+
+bool RequestFlow::CheckBuild(int choice, Actions* actions) {
+  const std::string& needed = started_ ? build_ : prepared_.build;
+  if (needed.empty()) return true;
+  const std::string serves =
+      prepared_.model->BuildWith(choices_[choice].placement.decode->identity().answer_digest);
+  if (serves == needed) return true;
+  EndWith(
+      !started_ || !prepared_.build.empty()
+          ? BuildNotServed(serves)
+          : rpc::WithReason(absl::UnavailableError("the answer began with a build that no worker serves any "
+                                                   "more; retry"),
+                            v1::REASON_WORKER_LOST),
+      actions);
+  return false;
 }
 
 void RequestFlow::SendStarted(Actions* actions) {
@@ -270,6 +299,7 @@ void RequestFlow::SendStarted(Actions* actions) {
   started->set_prompt_tokens(prepared_.request.token_ids_size());
   if (prepared_.context.ByteSizeLong() > 0) *started->mutable_context() = prepared_.context;
   started->set_output_format(prepared_.request.answer_format().name());
+  started->set_build(build_);
   Send({.response = std::move(response)}, actions);
 }
 
@@ -284,6 +314,7 @@ void RequestFlow::AskForEvent(int choice, Actions* actions) {
 void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   ChoiceState& state = choices_[choice];
   const absl::Time now = clock_.Now();
+  EndProgress(actions);
   if (delta.tokens() > 0) {
     state.placement.booking.FirstToken(now);
     if (!state.first_token.has_value()) {
@@ -336,6 +367,7 @@ void RequestFlow::SendDelta(int choice, v1::Delta delta, Actions* actions) {
 
 void RequestFlow::OnFinished(int choice, v1::Finished finished, const baton::fleet::v1::StepMeans& steps,
                              Actions* actions) {
+  EndProgress(actions);  // of a prompt without an answer
   ChoiceState& state = choices_[choice];
   if (prepared_.fills_context && finished.reason() == v1::FINISH_REASON_LENGTH) {
     finished.set_reason(v1::FINISH_REASON_CONTEXT_FULL);

@@ -35,6 +35,7 @@
 #include "common/text/detokenizer.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
+#include "router/api/request_progress.h"
 #include "router/api/request_trace.h"
 #include "router/api/session_prompts.h"
 #include "router/billing/usage_account.h"
@@ -124,6 +125,7 @@ struct Begun {
   std::vector<Choice> choices;
   billing::UsageAccount account;
   std::vector<v1::FinishReason> reasons;  // of the choices that are done
+  std::string build;                      // of its tokens
 };
 
 class RequestFlow {
@@ -166,6 +168,8 @@ class RequestFlow {
   void OnServed(const absl::Status& status);
   // The dispatcher could not take the request in.
   Actions OnNotAdmitted(absl::Status status);
+  // The choice still waits for a worker.
+  Actions OnWaits(int choice, const Waiting& waiting);
   Actions OnPlaced(int choice, absl::StatusOr<Placement> placement);
   Actions OnDecodeEvent(int choice, int attempt, baton::fleet::v1::DecodeEvent event);
   Actions OnDecodeEnd(int choice, int attempt, const absl::Status& status);
@@ -213,6 +217,10 @@ class RequestFlow {
   const v1::ContextReport& context_report() const { return prepared_.context; }
   absl::Time arrival() const { return options_.arrival; }
   uint64_t seed() const { return prepared_.seed; }
+  // Which build answers; empty: no worker has accepted it.
+  const std::string& build() const { return build_; }
+  // The client wants to hear of it until its first token.
+  bool tells_progress() const { return progress_.has_value(); }
   // Null: the request was refused before its model was found.
   const ServedModel* model() const { return prepared_.model; }
   // Null: nothing is moderated.
@@ -269,6 +277,12 @@ class RequestFlow {
   // Hands the prepared request to the dispatcher.
   void SubmitAll(Actions* actions);
   void SendStarted(Actions* actions);
+  // The choice's worker can answer it: it is of the build that is asked for, or has begun. Else the request
+  // ends.
+  bool CheckBuild(int choice, Actions* actions);
+  void TellProgress(int choice, v1::Progress news, Actions* actions);
+  // The prompt is done.
+  void EndProgress(Actions* actions);
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void SendDelta(int choice, v1::Delta delta, Actions* actions);
@@ -330,7 +344,9 @@ class RequestFlow {
   bool writing_ = false;
   absl::Time write_began_;
   bool broken_ = false;
+  std::optional<RequestProgress> progress_;  // none: nobody asked, or the first token has come
   bool started_ = false;
+  std::string build_;  // once it is started
   bool first_token_seen_ = false;
   std::optional<absl::Status> end_;  // decided; Finish follows when no Write is outstanding
   bool finished_ = false;

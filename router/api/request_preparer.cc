@@ -59,6 +59,11 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request, uint3
           "options.n: {} choices of no tokens; with options.prefill_only it is 1", request.options().n()));
     }
   }
+  if (max_answer_bytes > 0 && request.output().progress()) {
+    return absl::InvalidArgumentError(
+        "output.progress: an answer in one message has no place for it; take it as a stream, or leave this "
+        "out");
+  }
   if (max_answer_bytes > 0 && request.stop().has_max_tokens()) {
     const int choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
     if (const int64_t most = TokensOfMessage(request.output(), max_answer_bytes, choices);

@@ -46,6 +46,10 @@ void RequestTrace::Submitted(const Prepared& prepared) {
   if (prepared.choices > 1) attributes.emplace_back(names::kChoices, int64_t{prepared.choices});
 }
 
+void RequestTrace::Accepted(const std::string& build) {
+  if (spans_ != nullptr) spans_->whole().attributes.emplace_back(names::kBuild, build);
+}
+
 void RequestTrace::Requeued(int choice) {
   if (spans_ != nullptr) choices_[choice].waits_since = clock_.Now();
 }

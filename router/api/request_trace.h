@@ -33,6 +33,8 @@ class RequestTrace {
   void Requeued(int choice);
   // `begun`: the client has had tokens of the choice.
   void Placed(int choice, int attempt, const std::string& worker, bool begun);
+  // Once: a worker accepted the request, and this build answers it.
+  void Accepted(const std::string& build);
   // The phases of a choice that ended well: it was dialled, and the first token came, which took
   // `first_token` seconds after all phases before it.
   void Finished(int choice, absl::Time dialed, absl::Time first, double first_token);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <span>
 
 #include "common/base/digest.h"
 #include "common/base/quote.h"
+#include "common/base/secret.h"
 #include "common/base/status.h"
 #include "common/model/config/ends_digest.h"
 #include "common/output/call_grammar.h"
@@ -78,7 +80,27 @@ absl::Status MakeClassifier(const std::string& format, const std::string& folder
   return absl::OkStatus();
 }
 
+// Grows when this source makes another answer of the same request, model and numerics: another order of the
+// sampler's filters, another parser of parts.
+constexpr int kAnswers = 1;
+
+std::string AnswerDigestOf(const ServedModel& served) {
+  const model::GenerationDefaults& defaults = served.defaults;
+  const auto text = [](const auto& value) { return value.has_value() ? fmt::format("{}", *value) : "-"; };
+  return Sha256Of(fmt::format("{} {} {} {} {} {} {} {} {} {} ", kAnswers, served.output.format->name,
+                              text(defaults.temperature), text(defaults.top_p), text(defaults.min_p),
+                              text(defaults.repetition_penalty), text(defaults.top_k),
+                              text(defaults.max_new_tokens), defaults.do_sample,
+                              served.output.tools ? "tools" : "text") +
+                  served.tokenizer_digest + served.ends_digest + served.template_digest);
+}
+
 }  // namespace
+
+std::string ServedModel::BuildWith(std::string_view workers) const {
+  const std::string digest = Sha256Of(answer_digest + std::string(workers));
+  return ToHex(std::as_bytes(std::span(digest)).first(8));
+}
 
 absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const std::string& name,
                                               const std::string& output_format,
@@ -118,6 +140,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   if (served.chat_template != nullptr && classifier.empty()) {
     served.unstable_history = output::UnstableHistory(served.output, *served.chat_template);
   }
+  served.answer_digest = AnswerDigestOf(served);
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
   served.grammars = std::make_shared<GrammarCheck>(*served.tokenizer);
   served.markers = std::make_shared<output::MarkerTable>(*served.output.format, *served.tokenizer);

@@ -32,6 +32,9 @@ struct ServedModel {
   // text::TokenizerDigest and model::EndsDigest, which its decode workers tell, too; and that of the
   // template's text (of none: of the empty text), for other routers.
   std::string tokenizer_digest, ends_digest, template_digest;
+  // SHA-256 over what prompts and answers follow from here: those three, the folder's defaults, and the
+  // format in which parts are looked for.
+  std::string answer_digest;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no Chat
   std::shared_ptr<const text::LiteralText> literal;         // keeps control tokens out of clients' text
@@ -51,6 +54,8 @@ struct ServedModel {
   int64_t max_tokens = 0;
   // Its number among the models' meters, if it has rates for all tenants together.
   std::optional<admission::TenantId> meter;
+  // Started.build of answers of workers with this digest (fleet::AnswerDigest): 16 hexadecimal digits.
+  std::string BuildWith(std::string_view workers) const;
   bool MayUse(const Tenant& tenant) const {
     return tenants.empty() || tenant.internal || tenants.contains(tenant.name);
   }

@@ -194,6 +194,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
     info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
     info->set_chunk_reuse(view->chunk_reuse && !view->decode.empty());
+    if (!view->decode.empty()) info->set_build(model->BuildWith(view->answer_digest));
   }
   *response = SerializeMessage(answer);
   Announce(name, context);

@@ -170,6 +170,14 @@ absl::Status StalledError(absl::Duration stall) {
       fmt::format("the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(stall)));
 }
 
+absl::Status BuildNotServed(const std::string& serves) {
+  return rpc::WithReason(
+      absl::FailedPreconditionError(fmt::format(
+          "options.build: the model is served by build {} now; ask for that one, or for none in particular",
+          serves)),
+      v1::REASON_BUILD_NOT_SERVED, {{"build", serves}});
+}
+
 absl::Status DrainingError() {
   const absl::Status leaving =
       absl::UnavailableError("the router is leaving, and the answer took longer than it waits: try again");

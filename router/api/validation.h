@@ -47,6 +47,9 @@ absl::Status ExceedsContext(const std::string& message);
 // The most tokens of each of `choices` answers that fit so many bytes in one message, as an estimate.
 int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices);
 
+// FAILED_PRECONDITION: the build that the request is pinned to does not serve its model now, and `serves`
+// does.
+absl::Status BuildNotServed(const std::string& serves);
 // UNAVAILABLE: the router is leaving, and waits no longer for what it has begun; another may answer at once.
 absl::Status DrainingError();
 // ABORTED: the client took no message for so long.

@@ -23,6 +23,7 @@ std::string AuditLine(const UsageRecord& record) {
   line["tenant"] = record.tenant;
   line["key"] = record.key;
   line["model"] = record.model;
+  if (!record.build.empty()) line["build"] = record.build;
   line["code"] = absl::StatusCodeToString(record.code);
   line["finish_reasons"] = record.finish_reasons;
   if (record.counted) {

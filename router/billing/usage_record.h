@@ -23,6 +23,7 @@ struct UsageRecord {
   std::string tenant;  // empty: the caller was refused
   std::string key;     // id of the API key, or the name in the certificate; empty: anonymous
   std::string model;   // empty: the request was refused before one was found
+  std::string build;   // v1::Started.build; empty: no worker accepted the request
   absl::StatusCode code = absl::StatusCode::kOk;
   // Of the choices that ended well, in the order in which they did.
   std::vector<std::string> finish_reasons;

@@ -18,6 +18,13 @@
 
 namespace baton::router {
 
+// How a choice stands that waits for a decode worker.
+struct Waiting {
+  int64_t ahead = 0;  // choices that go first, about
+  // Until its first token; nothing: it can't be told.
+  std::optional<absl::Duration> left;
+};
+
 struct DispatchRequest {
   admission::TenantId tenant;
   // The number of its model among the models' meters, if that has limits of its own.
@@ -37,6 +44,8 @@ struct DispatchRequest {
   // Called once per choice with its placement or with why there is none, unless the choice was withdrawn
   // before; without a lock held, on any thread, possibly before Submit returns.
   std::function<void(int choice, absl::StatusOr<Placement>)> result;
+  // Called likewise, a few times a second while a choice waits; null: nobody wants to know.
+  std::function<void(int choice, const Waiting&)> waits = nullptr;
 };
 
 }  // namespace baton::router

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/rpc/status.h"
@@ -117,8 +118,12 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
     ids = std::move(admitted.entries);
     const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
     for (int choice = 0; choice < request->choices; ++choice) {
-      waiting_.Add(ids[choice],
-                   {.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
+      waiting_.Add(ids[choice], {.request = request,
+                                 .choice = choice,
+                                 .avoid = {},
+                                 .came = now,
+                                 .expires = expires,
+                                 .ttft = estimate.predicted.ttft});
     }
     probe_.admission().Admitted(request->tenant);
     Show(request->tenant);
@@ -187,8 +192,26 @@ void Dispatcher::Pump() {
   Deliver(std::move(deliveries));
 }
 
+void Dispatcher::TellWaiting(absl::Time now, std::vector<Telling>* tellings) {
+  if (!waiting_.told() || now - told_ < kTell) return;
+  told_ = now;
+  for (const admission::Queue::Ahead& ahead : admission_.queue().WhatIsAhead()) {
+    const WaitingChoice& waiting = waiting_.at(ahead.id);
+    if (waiting.request->waits == nullptr) continue;
+    Telling telling{.request = waiting.request,
+                    .choice = waiting.choice,
+                    .waiting = {.ahead = std::llround(ahead.entries)}};
+    const auto until_turn = admission_.TimeToDrain(ahead.tokens);
+    if (until_turn.has_value() && waiting.ttft > absl::ZeroDuration()) {
+      telling.waiting.left = *until_turn + waiting.ttft;
+    }
+    tellings->push_back(std::move(telling));
+  }
+}
+
 void Dispatcher::Tick() {
   std::vector<Delivery> deliveries;
+  std::vector<Telling> tellings;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
@@ -196,8 +219,10 @@ void Dispatcher::Tick() {
       deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
     }
     PumpLocked(now, &deliveries);
+    TellWaiting(now, &tellings);
   }
   Deliver(std::move(deliveries));
+  for (const Telling& telling : tellings) telling.request->waits(telling.choice, telling.waiting);
 }
 
 void Dispatcher::MaintainIndex() {
@@ -455,6 +480,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const WaitingChoice& waiting, const 
   };
   placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
+  placement.predicted = selection.predicted;
   metrics_.Placed(*decision);
   CountHotPrefix(request, now);
   *speculative = core_.Expect(plan, request.chain, now, kExpectedAtOnce);

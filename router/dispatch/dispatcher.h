@@ -57,6 +57,8 @@ class Dispatcher {
     absl::Duration settle_patience = absl::Seconds(3);
   };
   static constexpr absl::Duration kTick = absl::Milliseconds(10);
+  // How often requests hear that they still wait.
+  static constexpr absl::Duration kTell = absl::Milliseconds(100);
   // How often the gauges that move by themselves are set.
   static constexpr absl::Duration kShow = absl::Seconds(1);
 
@@ -103,6 +105,14 @@ class Dispatcher {
     absl::StatusOr<Placement> result;
     std::vector<SpeculativeRun> speculative = {};  // that the index has not been told yet
   };
+
+  // News for a choice that waits.
+  struct Telling {
+    std::shared_ptr<const DispatchRequest> request;
+    int choice = 0;
+    Waiting waiting;
+  };
+  void TellWaiting(absl::Time now, std::vector<Telling>* tellings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Places those that press.
   void PlacePressing(const fleet::View& view, absl::Time now, std::vector<Delivery>* deliveries)
@@ -165,6 +175,7 @@ class Dispatcher {
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
+  absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // TellWaiting, last
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int64_t> shown_waiting_{0};
   std::thread ticker_;

@@ -14,6 +14,7 @@
 #include "baton/v1/generation.pb.h"
 #include "router/fleet/booking.h"
 #include "router/fleet/worker.h"
+#include "router/placement/policy.h"
 
 namespace baton::router {
 
@@ -31,6 +32,8 @@ struct Placement {
   // nothing is fetched.
   std::shared_ptr<const fleet::Worker> fetch_from;
   int64_t fetch_blocks = 0;
+  // From now to the first token; zero: the policy predicts nothing.
+  placement::Prediction predicted;
   // If the request names one.
   LastWorker last_worker;
   // To be called when the first token of the choice has come, `took` after the worker was dialed.

@@ -41,12 +41,14 @@ admission::Refusal WhyExpired(const WaitingChoice& waiting, absl::Time now, absl
 void WaitingChoices::Add(EntryId id, WaitingChoice waiting) {
   if (const absl::Time presses = waiting.presses(); presses < absl::InfiniteFuture())
     pressing_.emplace(presses, id);
+  if (waiting.request->waits != nullptr) ++told_;
   choices_.emplace(id, std::move(waiting));
 }
 
 WaitingChoice WaitingChoices::Take(EntryId id) {
   WaitingChoice waiting = std::move(choices_.extract(id).mapped());
   pressing_.erase({waiting.presses(), id});
+  if (waiting.request->waits != nullptr) --told_;
   return waiting;
 }
 

@@ -23,6 +23,7 @@ struct WaitingChoice {
   bool begun = false;              // its answer goes on from where it was
   absl::Time came;                 // when it began to wait
   absl::Time expires;              // the longest wait, or what is too late for the first token
+  absl::Duration ttft;             // from its placement, as predicted when it came; 0: not known
 
   // From then on it goes to a worker whose steps it makes longer than the target of TPOT: at once if its
   // answer has begun, shortly before its own deadline could not be met any more; never if it has none.
@@ -39,11 +40,14 @@ class WaitingChoices {
   void Add(admission::EntryId id, WaitingChoice waiting);
   const WaitingChoice& at(admission::EntryId id) const { return choices_.at(id); }
   WaitingChoice Take(admission::EntryId id);
+  // Somebody wants to know how one of them stands.
+  bool told() const { return told_ > 0; }
   // The ids of choices that press by now, the first to press first.
   std::vector<admission::EntryId> Pressing(absl::Time now) const;
 
  private:
   absl::flat_hash_map<admission::EntryId, WaitingChoice> choices_;
+  int64_t told_ = 0;                                              // those that are
   std::set<std::pair<absl::Time, admission::EntryId>> pressing_;  // those that ever do
 };
 

@@ -1,5 +1,7 @@
 #include "router/fleet/fingerprint.h"
 
+#include "common/base/digest.h"
+
 namespace baton::router::fleet {
 
 std::string DifferingField(const baton::fleet::v1::Fingerprint& a, const baton::fleet::v1::Fingerprint& b) {
@@ -16,6 +18,14 @@ std::string DifferingField(const baton::fleet::v1::Fingerprint& a, const baton::
   if (a.link() != b.link()) return "link";
   if (a.model() != b.model()) return "model";
   return "";
+}
+
+std::string AnswerDigest(const baton::fleet::v1::Fingerprint& fingerprint) {
+  baton::fleet::v1::Fingerprint decides = fingerprint;
+  decides.clear_protocol();
+  decides.clear_link();
+  decides.clear_model();
+  return Sha256Of(decides.SerializeAsString());
 }
 
 }  // namespace baton::router::fleet

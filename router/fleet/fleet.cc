@@ -279,19 +279,21 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
   const Incarnation incarnation(info.incarnation());
   if (state.worker == nullptr || state.worker->identity().incarnation != incarnation ||
       !DifferingField(state.worker->identity().fingerprint, info.fingerprint()).empty()) {
-    state.worker = std::make_shared<Worker>(Worker::Identity{.endpoint = endpoint,
-                                                             .address = listed.address,
-                                                             .id = info.worker_id(),
-                                                             .role = listed.role,
-                                                             .incarnation = incarnation,
-                                                             .fingerprint = info.fingerprint(),
-                                                             .channel = listed.channel,
-                                                             .peer_fetch = info.peer_fetch(),
-                                                             .chunk_reuse = info.chunk_reuse(),
-                                                             .chunk_tokens = info.chunk_tokens(),
-                                                             .local_prefill_tokens = LocalBound(info),
-                                                             .link_domain = info.link_domain()},
-                                            *slot);
+    state.worker =
+        std::make_shared<Worker>(Worker::Identity{.endpoint = endpoint,
+                                                  .address = listed.address,
+                                                  .id = info.worker_id(),
+                                                  .role = listed.role,
+                                                  .incarnation = incarnation,
+                                                  .fingerprint = info.fingerprint(),
+                                                  .channel = listed.channel,
+                                                  .peer_fetch = info.peer_fetch(),
+                                                  .chunk_reuse = info.chunk_reuse(),
+                                                  .chunk_tokens = info.chunk_tokens(),
+                                                  .local_prefill_tokens = LocalBound(info),
+                                                  .link_domain = info.link_domain(),
+                                                  .answer_digest = AnswerDigest(info.fingerprint())},
+                                 *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
@@ -369,7 +371,10 @@ void Fleet::Rebuild() {
   const EndpointState* const reference = Reference();
   auto view = std::make_shared<View>();
   std::map<std::pair<Role, uint64_t>, const std::string*> seen;  // addresses, by incarnation
-  if (reference != nullptr) view->block_hash_domain = reference->block_hash_domain;
+  if (reference != nullptr) {
+    view->block_hash_domain = reference->block_hash_domain;
+    view->answer_digest = reference->worker->identity().answer_digest;
+  }
   for (auto& [number, state] : endpoints_) {
     state.usable = false;
     if (state.worker == nullptr) continue;

@@ -39,6 +39,8 @@ struct View {
   std::vector<std::shared_ptr<Worker>> leaving;
   // What, besides the tenant's salt, the roots of their block hashes are made of.
   std::string block_hash_domain;
+  // AnswerDigest of their fingerprint; empty: there is none.
+  std::string answer_digest;
   // All workers that may be used take reusable spans.
   bool chunk_reuse = true;
 };

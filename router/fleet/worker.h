@@ -65,6 +65,8 @@ class Worker {
     std::optional<int64_t> local_prefill_tokens = std::nullopt;
     // Names the workers among which its link is fast; empty: it does not say.
     std::string link_domain = {};
+    // AnswerDigest of the fingerprint.
+    std::string answer_digest = {};
   };
 
   explicit Worker(Identity identity, WorkerSlot slot = WorkerSlot(0));

@@ -214,6 +214,13 @@ void Probe::CacheMissed(const std::string& reason, int64_t tokens) {
       .Increment(static_cast<double>(tokens));
 }
 
+void Probe::AnsweredBy(const std::string& build) {
+  metrics_
+      .Counter("baton_router_accepted_total",
+               "Requests that decode workers accepted, by the build that answers", {{"build", build}})
+      .Increment();
+}
+
 void Probe::Queued(int64_t count, int64_t bytes) {
   queue_depth_.Set(static_cast<double>(count));
   queue_bytes_.Set(static_cast<double>(bytes));

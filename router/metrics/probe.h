@@ -42,6 +42,8 @@ class Probe {
   void RequestCame();
   void RequestEnded(absl::StatusCode outcome, absl::Duration e2e);
   void PromptTokens(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
+  // A worker accepted a request, which this build answers.
+  void AnsweredBy(const std::string& build);
   // Control tokens in a client's text that were encoded as characters.
   void Neutralised(int64_t tokens) { neutralised_.Increment(static_cast<double>(tokens)); }
   // A conversation was too long for the context: about so many tokens of it were left out, or its answer was

@@ -91,13 +91,14 @@ class ResumeTest : public ::testing::Test {
     v1::GenerateRequest request = expected.request;
     request.mutable_options()->set_idempotency_key(key);
     std::vector<int32_t> tokens;
-    std::string text, id;
+    std::string text, id, build;
     std::optional<v1::Finished> finished;
     const auto take = [&](const auto& message) {
       ++counts.messages;
       if (message.has_started()) {
         EXPECT_EQ(message.started().seed(), expected.request.sampling().seed());
         id = message.started().request_id();
+        build = message.started().build();
       }
       if (message.has_delta()) {
         tokens.insert(tokens.end(), message.delta().token_ids().begin(), message.delta().token_ids().end());
@@ -136,7 +137,10 @@ class ResumeTest : public ::testing::Test {
         resume.add_after_tokens(static_cast<uint32_t>(tokens.size()));
         // At first it hopes that the router has it.
         const bool brings = random() % 2 == 0;
-        if (brings) *resume.mutable_generate() = request;
+        if (brings) {
+          *resume.mutable_generate() = request;
+          resume.mutable_generate()->mutable_options()->set_build(build);
+        }
         const size_t before = tokens.size();
         const auto reader = stub->Resume(&context, resume);
         v1::ResumeResponse message;

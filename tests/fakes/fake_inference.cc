@@ -151,6 +151,7 @@ Script AnswerWith(const std::vector<int32_t>& tokens, uint32_t prompt_tokens, ab
   started.set_model("fake");
   started.set_seed(42);
   started.set_prompt_tokens(prompt_tokens);
+  started.set_build("fedcba9876543210");
   for (size_t i = 0; i < tokens.size(); ++i) {
     v1::Delta& delta = *add(i == 0 ? first : gap).mutable_delta();
     delta.set_text(fmt::format("t{} ", tokens[i]));

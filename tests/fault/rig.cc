@@ -20,7 +20,6 @@ namespace {
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr int64_t kBlockBytes = int64_t{6} * 2 * 2 * 64 * kBlockTokens * sizeof(float);
 constexpr int64_t kBlocks = 96;
-constexpr absl::Duration kTurn = absl::Milliseconds(1);
 // Blocks that are fetched of every prompt.
 constexpr int64_t kFetched = 4;
 
@@ -93,6 +92,8 @@ Rig::Rig(const RigOptions& options)
     : without_(options.without),
       write_takes_(options.write_takes),
       fetches_(options.fetches),
+      progress_(options.progress),
+      turn_(options.turn),
       clock_(absl::UnixEpoch() + absl::Hours(1)) {
   spdlog::set_level(spdlog::level::off);  // the faults are meant; their warnings would bury a failure
   tokenizer_ = text::Tokenizer::Load(kModel).value();
@@ -225,6 +226,8 @@ Request& Rig::Ask(const std::vector<TokenId>& prompt, const sampling::Params& pa
   prepared.request.mutable_stop()->set_max_tokens(max_tokens);
   prepared.request.mutable_stop()->set_ignore_eos(true);
   prepared.request.mutable_output()->set_logits_digest(true);
+  prepared.request.mutable_output()->set_progress(progress_);
+  prepared.progress = progress_;
   prepared.request.set_salt("tenant");
   prepared.token_ids = true;
   prepared.model = &model_;
@@ -337,7 +340,7 @@ void Rig::Perform(Request& request, router::Actions actions) {
       request.wire->Cancel();
     } else if (auto* write = std::get_if<router::Write>(&action)) {
       request.writing = true;
-      After(kTurn, [this, &request, response = std::move(write->response)] {
+      After(turn_, [this, &request, response = std::move(write->response)] {
         if (request.router_dead || request.vanished) return;
         request.seen.Take(response);
         router.Post([this, &request] {
@@ -361,7 +364,7 @@ void Rig::Perform(Request& request, router::Actions actions) {
 }
 
 void Rig::Turn() {
-  clock_.Advance(kTurn);
+  clock_.Advance(turn_);
   while (!later_.empty() && later_.begin()->first <= clock_.Now()) {
     const auto work = std::move(later_.begin()->second);
     later_.erase(later_.begin());

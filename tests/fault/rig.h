@@ -49,6 +49,9 @@ struct RigOptions {
   // Ranks of each worker. With more than one of either kind all matrices are 8 bit integers, whose sums are
   // exact, so that an answer's bits do not depend on who computed what.
   int prefill_tp = 1, decode_tp = 1;
+  // Clients ask for progress, and time goes on by so much with each turn.
+  bool progress = false;
+  absl::Duration turn = absl::Milliseconds(1);
 
   bool of_ranks() const { return prefill_tp > 1 || decode_tp > 1; }
 };
@@ -86,6 +89,8 @@ struct Seen {
   std::vector<uint32_t> digests;
   std::string text;
   int started = 0;
+  std::vector<v1::Progress> progress;  // before the first token
+  int late_progress = 0;               // behind it
   std::optional<v1::Finished> finished;
   std::optional<absl::Status> status;
   int ends = 0;
@@ -93,6 +98,8 @@ struct Seen {
 
   void Take(const v1::GenerateResponse& response) {
     started += response.has_started();
+    if (response.has_progress() && tokens.empty()) progress.push_back(response.progress());
+    late_progress += response.has_progress() && !tokens.empty();
     const v1::Delta& delta = response.delta();
     tokens.insert(tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
     digests.insert(digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
@@ -160,7 +167,7 @@ class Rig {
 
   Request& Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, uint32_t max_tokens,
                absl::Time deadline = absl::InfiniteFuture());
-  // A millisecond of everybody.
+  // A millisecond (RigOptions::turn) of everybody.
   void Turn();
   // Until the client has its answer and nobody does anything, at most `most` virtual time.
   void Settle(absl::Duration most);
@@ -222,6 +229,8 @@ class Rig {
   const Without without_;
   const absl::Duration write_takes_;
   const Fetches fetches_;
+  const bool progress_;
+  const absl::Duration turn_;
   FakeClock clock_;
   telemetry::Metrics metrics_;
   const router::ServedModel model_{.name = "model"};

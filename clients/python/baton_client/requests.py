@@ -64,10 +64,7 @@ def chat_request(
 def resume_request(request, started, tokens):
     """A ResumeRequest for what follows the first `tokens` tokens of the answer to `request`, by the build that began it."""
     made = inference.ResumeRequest(request_id=started.request_id, after_tokens=[tokens], chat=request)
-    if not made.chat.sampling.HasField("seed"):
-        made.chat.sampling.seed = started.seed
-    if started.build:
-        made.chat.options.build = started.build
+    made.chat.options.build = started.build
     return made
 
 

@@ -34,6 +34,14 @@ FakeInference Ending(const absl::Status& status) {
   return FakeInference({.chat = [status](const v1::ChatRequest&) { return Script{.end = status}; }});
 }
 
+// The whole answer to a request whose stream ends the connection, head and all.
+std::string Stream(const Gateway& gateway, const std::string& path, const std::string& body,
+                   const std::string& more = "") {
+  HttpPeer peer(gateway.address());
+  EXPECT_TRUE(peer.Send(Post(path, body, "Connection: close\r\n" + more)));
+  return peer.ReadToEnd();
+}
+
 // An answer that breaks off.
 Script LoseTheWorker(const v1::ChatRequest&) {
   Script script = AnswerWith({1, 2, 3}, 4);
@@ -258,6 +266,60 @@ TEST(GatewayTest, AnIdempotencyKeyNamesTheAnswer) {
     const HttpAnswer refused = Ask(*gateway, Post(kChat, kHi, "Idempotency-Key: " + bad + "\r\n"));
     EXPECT_EQ(refused.status(), 431);
     EXPECT_THAT(refused.body, HasSubstr("idempotency-key: at most 120"));
+  }
+}
+
+TEST(GatewayTest, AnAnswerTellsItsBuildAndARequestMayAskForOne) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  const std::string build = "fedcba9876543210", header = "x-baton-build: " + build + "\r\n";
+  const std::string messages =
+      R"({"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]})";
+  for (const auto& [path, body] :
+       {std::pair(kChat, std::string(kHi)), std::pair(kChat, std::string(kHiStreamed)),
+        std::pair("/v1/messages", messages)}) {
+    const std::string answer = Stream(*gateway, path, body, header);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+    EXPECT_THAT(answer, HasSubstr(header));
+    EXPECT_EQ(router.chat_requests().back().options().build(), build);
+    if (path == kChat) {
+      EXPECT_THAT(answer, HasSubstr(R"("system_fingerprint":"fedcba9876543210")"));
+    }
+  }
+  EXPECT_EQ(Ask(*gateway, Post(kChat, kHi)).status(), 200);
+  EXPECT_EQ(router.chat_requests().back().options().build(), "");
+  EXPECT_EQ(Ask(*gateway, Post(kChat, kHi, "x-baton-build: " + std::string(65, 'a') + "\r\n")).status(), 431);
+}
+
+TEST(GatewayTest, AStreamHasProgressAsCommentsIfItIsAskedFor) {
+  FakeInference router({.chat = [](const v1::ChatRequest& request) {
+    fakes::Script script = fakes::AnswerWith({1}, 7);
+    if (!request.output().progress()) return script;
+    v1::Progress progress;
+    progress.set_state(v1::Progress::STATE_COMPUTING);
+    progress.set_prompt_tokens_done(4);
+    progress.set_prompt_tokens(7);
+    progress.set_predicted_seconds(0.5);
+    for (const size_t at : {0, 2}) {
+      script.steps.insert(script.steps.begin() + at, fakes::AnswerWith({1}, 7).steps.front());
+      *script.steps[at].event.mutable_progress() = progress;
+    }
+    return script;
+  }});
+  const auto gateway = Start(router);
+  const std::string asks = "x-baton-progress: true\r\n";
+  const std::string told = Stream(*gateway, kChat, kHiStreamed, asks);
+  const std::string comment =
+      ": progress {\"state\":\"computing\",\"requests_ahead\":0,\"prompt_tokens_done\":4,"
+      "\"prompt_tokens\":7,\"cached_tokens\":0,\"predicted_seconds\":0.5}\n\n";
+  const size_t first = told.find(comment), second = told.find(comment, first + 1);
+  EXPECT_NE(second, std::string::npos) << told;
+  EXPECT_LT(second, told.find("data: ")) << "before the answer";
+  EXPECT_THAT(told, HasSubstr("[DONE]"));
+  for (const std::string& answer :
+       {Stream(*gateway, kChat, kHiStreamed), Stream(*gateway, kChat, kHi, asks)}) {
+    EXPECT_THAT(answer, testing::Not(HasSubstr("progress")));
+    EXPECT_FALSE(router.chat_requests().back().output().progress());
   }
 }
 

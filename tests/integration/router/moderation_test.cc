@@ -503,7 +503,10 @@ TEST_F(RouterModerationTest, AnAnswerThatWasCutOffIsJudgedAnew) {
     const auto reader = stub_->Generate(&context, request);
     v1::GenerateResponse response;
     while (tokens < 20 && reader->Read(&response)) {
-      if (response.has_started()) resume.set_request_id(response.started().request_id());
+      if (response.has_started()) {
+        resume.set_request_id(response.started().request_id());
+        resume.mutable_generate()->mutable_options()->set_build(response.started().build());
+      }
       text += response.delta().text();
       tokens += response.delta().tokens();
     }
@@ -515,7 +518,7 @@ TEST_F(RouterModerationTest, AnAnswerThatWasCutOffIsJudgedAnew) {
   ASSERT_TRUE(chat_->Await([](const fakes::FakeWorker::Counts& counts) { return counts.running == 0; }));
   Answers(whole);
   resume.add_after_tokens(tokens);
-  *resume.mutable_generate() = request;
+  resume.mutable_generate()->MergeFrom(request);
   grpc::ClientContext context;
   const auto reader = stub_->Resume(&context, resume);
   const Answer rest = ReadAll(&context, reader.get());

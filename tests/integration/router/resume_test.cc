@@ -38,6 +38,7 @@ class ResumeTest : public ::testing::Test {
   struct Client {
     std::string id;
     uint64_t seed = 0;
+    std::string build;
     std::map<uint32_t, Choice> choices;
     absl::Status status;
 
@@ -46,6 +47,7 @@ class ResumeTest : public ::testing::Test {
       if (message.has_started()) {
         id = message.started().request_id();
         seed = message.started().seed();
+        build = message.started().build();
       } else if (message.has_delta()) {
         const v1::Delta& delta = message.delta();
         Choice& choice = choices[delta.choice()];
@@ -130,6 +132,7 @@ class ResumeTest : public ::testing::Test {
       if (move) {
         *resume.mutable_chat() = request;
         resume.mutable_chat()->mutable_sampling()->set_seed(client.seed);
+        resume.mutable_chat()->mutable_options()->set_build(client.build);
       }
       v1::Inference::Stub& stub = *routers_[move ? call % 2 : 0].stub;
       Read<v1::ResumeResponse>(client, step, [&](auto* context) { return stub.Resume(context, resume); });

@@ -37,6 +37,34 @@ TEST(QueueTest, ServesByPriorityThenArrival) {
   EXPECT_EQ(ServeAll(&queue), (std::vector<uint64_t>{a.value(), c.value()}));
 }
 
+TEST(QueueTest, TellsWhatIsAhead) {
+  Queue queue({});
+  queue.SetTenant(TenantId(1), 1, {});
+  queue.SetTenant(TenantId(2), 3, {});
+  std::map<uint64_t, Queue::Ahead> ahead;
+  const auto look = [&] {
+    ahead.clear();
+    for (const Queue::Ahead& one : queue.WhatIsAhead()) ahead[one.id.value()] = one;
+  };
+  std::vector<EntryId> mine;
+  for (int i = 0; i < 3; ++i) mine.push_back(queue.Add({.tenant = TenantId(1), .tokens = 100}));
+  look();
+  for (size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_DOUBLE_EQ(ahead[mine[i].value()].entries, static_cast<double>(i));
+    EXPECT_DOUBLE_EQ(ahead[mine[i].value()].tokens, 100.0 * static_cast<double>(i));
+  }
+  // For each of the first tenant's, three of another's go, and no more than there are.
+  std::vector<EntryId> others;
+  for (int i = 0; i < 4; ++i) others.push_back(queue.Add({.tenant = TenantId(2), .tokens = 100}));
+  look();
+  EXPECT_DOUBLE_EQ(ahead[mine[0].value()].entries, 0);
+  EXPECT_DOUBLE_EQ(ahead[mine[1].value()].entries, 4);
+  EXPECT_DOUBLE_EQ(ahead[mine[2].value()].entries, 6);
+  EXPECT_DOUBLE_EQ(ahead[mine[2].value()].tokens, 600);
+  EXPECT_NEAR(ahead[others[3].value()].entries, 4, 1e-9);
+  EXPECT_TRUE(Queue({}).WhatIsAhead().empty());
+}
+
 TEST(QueueTest, AStepOfPriorityIsWorthKAgeingOfWaiting) {
   Queue queue({});
   const EntryId old = queue.Add({.priority = 1, .arrival = At(0)});

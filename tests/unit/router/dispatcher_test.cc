@@ -32,6 +32,34 @@ TEST_F(DispatcherTest, WaitsForARequestToEnd) {
   EXPECT_EQ(order_, (std::vector<int>{1, 2, 3, 4})) << "a worker that comes up is used";
 }
 
+TEST_F(DispatcherTest, TellsThoseThatWaitHowTheyStand) {
+  Up(0);
+  std::map<int, std::vector<int64_t>> told;
+  const auto submit = [&](int name) {
+    auto request = MakeRequest(name);
+    if (name != 3) {
+      request->waits = [&told, name](int choice, const Waiting& waiting) {
+        EXPECT_EQ(choice, 0);
+        told[name].push_back(waiting.ahead);
+      };
+    }
+    ASSERT_TRUE(dispatcher_.Submit(request).ok());
+  };
+  for (int name = 1; name <= 5; ++name) submit(name);
+  dispatcher_.Tick();
+  dispatcher_.Tick();
+  EXPECT_EQ(told, (std::map<int, std::vector<int64_t>>{{4, {1}}, {5, {2}}}))
+      << "those that want to know, once";
+  results_[1][0]->booking.Release();
+  clock_.Advance(Dispatcher::kTell);
+  dispatcher_.Tick();
+  EXPECT_EQ(told, (std::map<int, std::vector<int64_t>>{{4, {1, 0}}, {5, {2, 1}}}));
+  for (int name : {2, 3, 4, 5}) results_[name][0]->booking.Release();
+  clock_.Advance(Dispatcher::kTell);
+  dispatcher_.Tick();
+  EXPECT_EQ(told[5].size(), 2u) << "none waits";
+}
+
 TEST_F(DispatcherTest, AFullQueueRefusesWithADelay) {
   Up(0);
   for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher_.Submit(MakeRequest(name)).ok());

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/telemetry/metrics.h"
+#include "router/fleet/fingerprint.h"
 #include "router/fleet/fleet.h"
 #include "tests/log_lines.h"
 
@@ -59,6 +61,34 @@ class FleetPairingTest : public ::testing::Test {
                 .template_digest = DigestOf('m')},
                probe_};
 };
+
+TEST(AnswerDigestTest, IsOfWhatDecidesTheBits) {
+  baton::fleet::v1::Fingerprint first;
+  first.set_protocol(1);
+  first.set_config("config");
+  first.set_weights("weights");
+  first.set_model("for people");
+  first.mutable_kv()->set_key_dtype("bf16");
+  first.mutable_kv()->set_value_dtype("bf16");
+  first.set_numerics("cpu-f32/1");
+  first.set_link("host");
+  baton::fleet::v1::Fingerprint same = first;
+  same.set_protocol(2);
+  same.set_model("otherwise");
+  same.set_link("nccl/22809");
+  EXPECT_EQ(AnswerDigest(same), AnswerDigest(first));
+  std::set<std::string> digests = {AnswerDigest(first)};
+  const auto differs = [&](const auto& change) {
+    baton::fleet::v1::Fingerprint other = first;
+    change(other);
+    EXPECT_TRUE(digests.insert(AnswerDigest(other)).second) << other.ShortDebugString();
+  };
+  differs([](auto& other) { other.set_config("other"); });
+  differs([](auto& other) { other.set_weights("other"); });
+  differs([](auto& other) { other.mutable_kv()->set_key_dtype("i8"); });
+  differs([](auto& other) { other.mutable_kv()->set_value_dtype("i8"); });
+  differs([](auto& other) { other.set_numerics("cpu-i8/1"); });
+}
 
 TEST_F(FleetPairingTest, AWorkerOfTheSameFolderIsTaken) {
   EXPECT_TRUE(Hear(DigestOf('t'), DigestOf('e')).ok());

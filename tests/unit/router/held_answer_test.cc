@@ -76,6 +76,10 @@ class HeldAnswerTest : public DriverTest {
     request.add_after_tokens(tokens);
     return request;
   }
+  // The build of the workers that are up.
+  std::string Build() const {
+    return preparer_.models().default_model().BuildWith(fleet_.view()->answer_digest);
+  }
   FakeDecodeClient::Worker& Worker() { return *workers_.calls.back(); }
   // Ends the calls of workers that were hung up.
   void EndWorkers() {
@@ -275,8 +279,16 @@ TEST_F(HeldAnswerTest, AnAnswerThatIsNotHeldIsComputedAnewFromItsRequest) {
   *request.mutable_generate() = Keyed();
   Call seedless = Resume(request);
   EXPECT_TRUE(absl::IsInvalidArgument(*seedless.client->status)) << "another seed is another answer";
-
   request.mutable_generate()->mutable_sampling()->set_seed(17);
+  Call buildless = Resume(request);
+  EXPECT_TRUE(absl::IsInvalidArgument(*buildless.client->status)) << "so is another build's";
+  EXPECT_THAT(std::string(buildless.client->status->message()), testing::StartsWith("options.build: "));
+  request.mutable_generate()->mutable_options()->set_build("0123456789abcdef");
+  Call other = Resume(request);
+  EXPECT_EQ(rpc::ReasonOf(*other.client->status), "BUILD_NOT_SERVED") << *other.client->status;
+  EXPECT_EQ(rpc::ReasonMetadata(*other.client->status, "build"), Build());
+
+  request.mutable_generate()->mutable_options()->set_build(Build());
   Call call = Resume(request);
   EXPECT_EQ(Worker().request.sampling().seed(), 17u);
   EXPECT_TRUE(Worker().request.output().even_frames()) << "a delta ends behind every token";
@@ -482,6 +494,7 @@ TEST_F(HeldAnswerTest, WhatCannotGoOnIsComputedAnewAndChargedOnce) {
   v1::ResumeRequest request = After(id, 2);
   *request.mutable_generate() = Keyed();
   request.mutable_generate()->mutable_sampling()->set_seed(5);
+  request.mutable_generate()->mutable_options()->set_build(Build());
   Call second = Resume(request);
   ASSERT_EQ(workers_.calls.size(), 2u);
   EXPECT_EQ(Worker().request.resumed_tokens(), 0u);
@@ -494,6 +507,53 @@ TEST_F(HeldAnswerTest, WhatCannotGoOnIsComputedAnewAndChargedOnce) {
   EXPECT_TRUE(second.client->status->ok()) << *second.client->status;
   EXPECT_EQ(Charged("output"), 3);
   EXPECT_EQ(Charged("prompt"), 3);
+  EndWorkers();
+}
+
+TEST_F(HeldAnswerTest, ReadersHearOfProgressAndTheLogDoesNotHaveIt) {
+  v1::GenerateRequest request = Keyed();
+  request.mutable_output()->set_progress(true);
+  const auto progress = [&](uint32_t done) {
+    clock_.Advance(absl::Milliseconds(300));
+    baton::fleet::v1::DecodeEvent event;
+    event.mutable_progress()->set_state(v1::Progress::STATE_COMPUTING);
+    event.mutable_progress()->set_prompt_tokens_done(done);
+    return event;
+  };
+  const auto kinds = [](const Call& call) {
+    std::string kinds;
+    for (const v1::GenerateResponse& message : call.client->messages) {
+      kinds += message.has_progress()  ? std::to_string(message.progress().prompt_tokens_done())
+               : message.has_started() ? "s"
+               : message.has_delta()   ? message.delta().text()
+                                       : "f";
+    }
+    return kinds;
+  };
+  Call first = Ask(request);
+  Worker().Send(AcceptedEvent());
+  first.Take();
+  Worker().Send(progress(1));
+  EXPECT_EQ(kinds(first), "s1");
+  Worker().Send(progress(2));  // the first client has not taken the one before
+  Call second = Ask(request);
+  second.TakeAll();
+  EXPECT_EQ(kinds(second), "2s") << "the latest, and what the log has";
+  first.TakeAll();
+  EXPECT_EQ(kinds(first), "s12");
+  Worker().Send(TokenEvent("a"));
+  first.TakeAll();
+  second.TakeAll();
+  EXPECT_EQ(kinds(first), "s123a");
+  EXPECT_EQ(kinds(second), "2s3a") << "all of the prompt before the first token";
+  Call third = Ask(request);
+  third.TakeAll();
+  Worker().Send(FinishedEvent());
+  for (Call* call : {&first, &second, &third}) call->TakeAll();
+  EXPECT_EQ(kinds(first), "s123af");
+  Call late = Ask(request);
+  late.TakeAll();
+  EXPECT_EQ(kinds(late), "saf");
   EndWorkers();
 }
 

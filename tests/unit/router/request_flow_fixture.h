@@ -29,6 +29,7 @@ inline std::string Names(const Actions& actions) {
     std::string operator()(const HangUp& hang_up) { return "hangup:" + std::to_string(hang_up.choice); }
     std::string operator()(const Write& write) {
       if (write.response.has_started()) return "write:started";
+      if (write.response.has_progress()) return "write:progress";
       if (write.response.has_delta()) return "write:" + write.response.delta().text();
       return "write:finished" + std::to_string(write.response.finished().choice());
     }

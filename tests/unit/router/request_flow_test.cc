@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/rpc/status.h"
 #include "tests/unit/router/request_flow_fixture.h"
 
 namespace baton::router {
@@ -58,6 +59,102 @@ TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
     EXPECT_EQ(request.prefill(1).fetch().blocks(), 0u) << "it takes no part";
     EXPECT_EQ(request.prefill(2).fetch().blocks(), 0u) << "it is the peer";
   }
+}
+
+TEST_F(RequestFlowTest, TheClientHearsWhichBuildAnswers) {
+  Make();
+  flow_->OnPrepared(Request());
+  flow_->OnPlaced(0, Place(0));
+  const Actions actions = flow_->OnDecodeEvent(0, 1, Accepted());
+  const std::string build = Only<Write>(actions).response.started().build();
+  EXPECT_EQ(build, model_.BuildWith(fleet_.view()->answer_digest));
+  EXPECT_EQ(build.size(), 16u);
+  EXPECT_NE(metrics_.Text().find("baton_router_accepted_total{build=\"" + build + "\"} 1"),
+            std::string::npos);
+  flow_->OnWritten(true);
+  flow_->OnCancelled();
+}
+
+TEST_F(RequestFlowTest, AnotherBuildThanTheOneAskedForIsRefused) {
+  for (const bool same : {true, false}) {
+    Make();
+    Prepared prepared = Request();
+    prepared.build = same ? model_.BuildWith(fleet_.view()->answer_digest) : "0123456789abcdef";
+    flow_->OnPrepared(std::move(prepared));
+    const Actions actions = flow_->OnPlaced(0, Place(0));
+    if (same) {
+      EXPECT_EQ(Names(actions), "dial:0.1");
+      flow_->OnCancelled();
+      continue;
+    }
+    const absl::Status status = Only<Finish>(actions).status;
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_EQ(rpc::ReasonOf(status), "BUILD_NOT_SERVED");
+    EXPECT_EQ(Bookings(), 0);
+  }
+}
+
+TEST_F(RequestFlowTest, AnAnswerDoesNotGoOnWithAnotherBuild) {
+  const auto other = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.endpoint = 1,
+                                                                             .address = "d1:1",
+                                                                             .id = "d1",
+                                                                             .role = fleet::Role::kDecode,
+                                                                             .incarnation = Incarnation(2),
+                                                                             .fingerprint = {},
+                                                                             .answer_digest = "other"});
+  for (const bool begun : {false, true}) {
+    Make();
+    flow_->OnPrepared(Request(2));
+    flow_->OnPlaced(0, Place(0));
+    flow_->OnDecodeEvent(0, 1, Accepted());
+    flow_->OnWritten(true);
+    if (begun) {
+      flow_->OnDecodeEvent(0, 1, Token("a"));
+      flow_->OnWritten(true);
+      flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"));
+    }
+    // The same worker, or the other choice.
+    Placement placement = Place(1);
+    placement.decode = other;
+    const absl::Status status = Only<Finish>(flow_->OnPlaced(begun ? 0 : 1, std::move(placement))).status;
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_EQ(rpc::ReasonOf(status), "WORKER_LOST");
+    EXPECT_EQ(Bookings(), 0);
+  }
+}
+
+TEST_F(RequestFlowTest, AClientThatAsksHearsOfItsPromptUntilItsFirstToken) {
+  Make();
+  Prepared prepared = Request();
+  prepared.progress = true;
+  flow_->OnPrepared(std::move(prepared));
+  EXPECT_EQ(Names(flow_->OnWaits(0, {.ahead = 3, .left = absl::Seconds(2)})), "write:progress");
+  EXPECT_EQ(Names(flow_->OnWaits(0, {.ahead = 2})), "") << "the client has not taken the one before";
+  flow_->OnWritten(true);
+  EXPECT_EQ(Names(flow_->OnWaits(0, {.ahead = 2})), "") << "too soon";
+  clock_.Advance(absl::Seconds(1));
+  const Actions waits = flow_->OnWaits(0, {.ahead = 1, .left = absl::Seconds(1)});
+  EXPECT_EQ(Only<Write>(waits).response.progress().requests_ahead(), 1u);
+  EXPECT_EQ(Only<Write>(waits).response.progress().predicted_seconds(), 1);
+  flow_->OnWritten(true);
+  flow_->OnPlaced(0, Place(0));
+  EXPECT_EQ(Names(flow_->OnWaits(0, {.ahead = 1})), "") << "it was placed";
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Accepted())), "write:started read:0");
+  flow_->OnWritten(true);
+  clock_.Advance(absl::Seconds(1));
+  baton::fleet::v1::DecodeEvent event;
+  event.mutable_progress()->set_state(v1::Progress::STATE_COMPUTING);
+  event.mutable_progress()->set_prompt_tokens_done(1);
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, event)), "write:progress read:0");
+  flow_->OnWritten(true);
+  const Actions token = flow_->OnDecodeEvent(0, 1, Token("a"));
+  EXPECT_EQ(Names(token), "write:progress read:0");
+  EXPECT_EQ(Only<Write>(token).response.progress().prompt_tokens_done(), 2u);
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "write:a");
+  flow_->OnWritten(true);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, event)), "read:0") << "nobody wants to know";
+  flow_->OnCancelled();
 }
 
 TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "nlohmann/json.hpp"
@@ -42,6 +43,34 @@ TEST_F(ServedModelTest, TakesItsNameFromTheFolder) {
   ASSERT_TRUE(served.ok()) << served.status();
   EXPECT_EQ(served->name, "TakesItsNameFromTheFolder");
   EXPECT_EQ(served->vocabulary, 2048);
+}
+
+// Each of what prompts and answers follow from changes the build, and nothing else does.
+TEST_F(ServedModelTest, ABuildIsOfTokenizerTemplateDefaultsFormatAndWorkers) {
+  fs::copy_file(kModel + "/chat_template.jinja", folder_ + "/chat_template.jinja");
+  const auto build = [&](const std::string& workers = "workers", const std::string& format = "") {
+    const auto served = ServedModel::Load(folder_, "", format);
+    EXPECT_TRUE(served.ok()) << served.status();
+    return served->BuildWith(workers);
+  };
+  const std::string first = build();
+  EXPECT_THAT(first, testing::MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_EQ(build(), first);
+  std::set<std::string> builds = {first, build("other workers"), build("workers", "glm")};
+  EXPECT_EQ(builds.size(), 3u);
+
+  ordered_json defaults = Read(folder_ + "/generation_config.json");
+  defaults["top_p"] = 0.123;
+  std::ofstream(folder_ + "/generation_config.json") << defaults;
+  EXPECT_TRUE(builds.insert(build()).second) << "defaults";
+  std::ofstream(folder_ + "/chat_template.jinja", std::ios::app) << " ";
+  EXPECT_TRUE(builds.insert(build()).second) << "template";
+  ordered_json tokenizer = Read(folder_ + "/tokenizer.json");
+  for (auto& [token, id] : tokenizer["model"]["vocab"].items()) {
+    if (id == 500 || id == 501) id = 1001 - id.get<int>();
+  }
+  std::ofstream(folder_ + "/tokenizer.json") << tokenizer;
+  EXPECT_TRUE(builds.insert(build()).second) << "tokenizer";
 }
 
 // A token without an embedding would be the fault of whoever writes its text into a prompt.

@@ -19,9 +19,10 @@ std::vector<std::string> FieldsOf(const google::protobuf::Descriptor& type) {
   return fields;
 }
 
-TEST(PublicApiTest, TheStreamsOfChatAndGenerateHaveTheSameFields) {
-  EXPECT_THAT(FieldsOf(*v1::ChatResponse::descriptor()), testing::SizeIs(3));
+TEST(PublicApiTest, AllStreamsOfAnswersHaveTheSameFields) {
+  EXPECT_THAT(FieldsOf(*v1::ChatResponse::descriptor()), testing::SizeIs(4));
   EXPECT_EQ(FieldsOf(*v1::ChatResponse::descriptor()), FieldsOf(*v1::GenerateResponse::descriptor()));
+  EXPECT_EQ(FieldsOf(*v1::ResumeResponse::descriptor()), FieldsOf(*v1::GenerateResponse::descriptor()));
 }
 
 TEST(PublicApiTest, AndSoHaveTheirUnaryAnswers) {
@@ -31,10 +32,11 @@ TEST(PublicApiTest, AndSoHaveTheirUnaryAnswers) {
 }
 
 TEST(PublicApiTest, AnEventIsTheSameWhoeverSendsIt) {
-  std::vector<v1::ChatResponse> events(4);
+  std::vector<v1::ChatResponse> events(5);
   events[0].mutable_started()->set_request_id("r");
   events[1].mutable_delta()->set_text("words");
   events[2].mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+  events[3].mutable_progress()->set_prompt_tokens(7);
   for (const v1::ChatResponse& event : events) {
     const v1::GenerateResponse same = rpc::AnswerEvent(event);
     EXPECT_EQ(same.SerializeAsString(), event.SerializeAsString());
