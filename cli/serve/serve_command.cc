@@ -212,6 +212,12 @@ int RunServe(ServeFlags flags, const CliContext& context) {
   if (const absl::Status misuse = rpc::CheckFlags(flags.plan.security); !misuse.ok()) {
     return Misused(std::string(misuse.message()));
   }
+  if (!flags.no_router && !flags.plan.security.cert.empty() && flags.plan.security.ca.empty()) {
+    return Misused(
+        "--tls-cert needs --tls-ca here: the workers show the certificate too, and the router takes one only "
+        "if it "
+        "knows who signed it");
+  }
   if (flags.plan.listen == flags.plan.metrics && !flags.plan.listen.ends_with(":0")) {
     return Misused("--listen and --metrics are the same address: gRPC and HTTP need a port each");
   }

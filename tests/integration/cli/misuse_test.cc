@@ -105,6 +105,10 @@ TEST(MisuseTest, AServerEndsWithTwoWhereFlagsMakeNoSense) {
     EXPECT_THAT(misuse(server, {"--log-level", "loud"}), HasSubstr("one of debug, info, warn, error, off"));
     EXPECT_THAT(misuse(server, {"--tls-cert", "x.pem"}), HasSubstr("give both or neither"));
   }
+  // Its router could reach no worker.
+  const Outcome serve = RunBaton({"serve", "--model", kModel, "--tls-cert", "x.pem", "--tls-key", "x.key"});
+  EXPECT_EQ(serve.code, 2);
+  EXPECT_THAT(serve.err, HasSubstr("--tls-cert needs --tls-ca"));
   EXPECT_THAT(misuse("baton-decode", {"--link-floor-gbps", "5"}), HasSubstr("add --link-peers"));
   EXPECT_THAT(misuse("baton-decode", {"--key-dtype", "f12"}), HasSubstr("one of f32, bf16, f16, f8, i8, i4"));
   EXPECT_THAT(misuse("baton-router", {"--policy", "random"}),
