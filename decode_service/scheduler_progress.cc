@@ -28,6 +28,8 @@ void Scheduler::OnHandoffProgress(Sequence& sequence, const fleet::v1::PrefillPr
 }
 
 void Scheduler::TellProgress() {
+  if (std::ranges::none_of(sequences_, [](const auto& entry) { return entry.second->awaits_first_token(); }))
+    return;
   const absl::Time now = clock_.Now();
   uint32_t preempted = 0, prefilling = 0;  // of those that came before
   for (auto& [id, sequence] : sequences_) {
