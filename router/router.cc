@@ -456,6 +456,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   listening.keepalive = options.client_keepalive;
   listening.connections = options.connections;
   listening.takes_gzip = true;
+  listening.ends_calls = true;
   listening.max_connection_age = options.max_connection_age;
   listening.max_receive_bytes = rpc::kMaxMessageBytes + kOverMessageBytes;
   BATON_ASSIGN_OR_RETURN(auto server,

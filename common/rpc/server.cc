@@ -69,6 +69,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   // Peers ping once a second; that is not abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  if (options.ends_calls) builder.AddChannelArgument(GRPC_ARG_ENABLE_DEADLINE_CHECKS, 0);
   if (options.max_connection_age < absl::InfiniteDuration()) {
     // No GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS: at its end gRPC would break the calls under way.
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, milliseconds(options.max_connection_age));

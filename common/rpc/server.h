@@ -35,6 +35,10 @@ struct ServerOptions {
   // Services get messages that are compressed with gzip as they came, and inflate them with a bound: those
   // that take raw messages can. Of others gRPC's parser refuses such messages.
   bool takes_gzip = false;
+  // The services end their calls at their deadlines themselves, and say what was used. gRPC's timer, which
+  // would end them too, does not run: where both come at once, gRPC 1.51 sends trailers twice, and HTTP/2
+  // libraries that are strict about it close the connection, with all calls on it.
+  bool ends_calls = false;
   ConnectionLimits connections;
   // From the connection to the client's SETTINGS, TLS included.
   absl::Duration opening = absl::Seconds(10);

@@ -67,7 +67,11 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   Actions actions;
   if (end_.has_value()) return actions;
   if (!prepared.ok()) {
-    EndWith(prepared.status(), &actions);
+    // Nobody waited for the prompt any more: because the client left, or because it was too late.
+    const bool late = absl::IsCancelled(prepared.status()) && clock_.Now() >= options_.deadline;
+    EndWith(late ? absl::DeadlineExceededError("the deadline passed before the prompt was prepared")
+                 : prepared.status(),
+            &actions);
     return actions;
   }
   prepared_ = *std::move(prepared);

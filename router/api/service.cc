@@ -74,9 +74,14 @@ template <typename Request, typename Work>
 grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* context, const ByteBuffer* request,
                                                    ByteBuffer* response, Work work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto finish = [reactor, context, name = NameCall(*context)](const absl::Status& status) {
+  const absl::Time deadline = DeadlineOf(*context, *context_.clock);
+  const auto finish = [reactor, context, clock = context_.clock, deadline,
+                       name = NameCall(*context)](const absl::Status& status) {
     if (status.ok()) Announce(name, context);
-    reactor->Finish(EndOf(rpc::WithRequestId(status, name.id), context));
+    const bool late = absl::IsCancelled(status) && clock->Now() >= deadline;
+    const absl::Status end =
+        late ? absl::DeadlineExceededError("the deadline passed before the call's turn came") : status;
+    reactor->Finish(EndOf(rpc::WithRequestId(end, name.id), context));
   };
   const auto tenant = AuthenticateCheapCall(*context);
   if (!tenant.ok()) {
@@ -84,8 +89,7 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
     return reactor;
   }
   // The context lives until the call was finished, which the job alone does.
-  const RequestPreparer::Wanted wanted = [context, clock = context_.clock,
-                                          deadline = DeadlineOf(*context, *context_.clock)] {
+  const RequestPreparer::Wanted wanted = [context, clock = context_.clock, deadline] {
     return !context->IsCancelled() && clock->Now() < deadline;
   };
   Executor::Job job;

@@ -9,7 +9,6 @@ languages.package("h2==4.4.1")
 import h2.config  # noqa: E402
 import h2.connection  # noqa: E402
 import h2.events  # noqa: E402
-import h2.exceptions  # noqa: E402
 
 from relay import PATIENCE  # noqa: E402
 
@@ -46,7 +45,6 @@ class Connection:
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8", validate_outbound_headers=False))
         self.h2.initiate_connection()
         self.streams, self.acknowledged, self.terminated, self.closed = {}, 0, None, False
-        self.unread = b""
         self.flush()
 
     def flush(self):
@@ -68,25 +66,11 @@ class Connection:
         while not ready() and not self.closed:
             data = self.socket.recv(65536)
             self.closed = not data
-            for event in self._receive(data):
+            for event in self.h2.receive_data(data):
                 self._take(event)
             if not self.closed:
                 self.flush()
         return ready()
-
-    def _receive(self, data):
-        """The events, frame by frame."""
-        self.unread += data
-        while len(self.unread) >= 9 and len(self.unread) >= (size := 9 + int.from_bytes(self.unread[:3], "big")):
-            frame, self.unread = self.unread[:size], self.unread[size:]
-            try:
-                yield from self.h2.receive_data(frame)
-            except h2.exceptions.StreamClosedError as late:
-                # On a busy machine gRPC 1.51 may send the trailers of a call that its deadline ends once more, behind RST_STREAM.
-                if not self.streams[late.stream_id].ended:
-                    raise
-                self.closed = True  # for h2 that ends the connection
-                return
 
     def _take(self, event):
         stream = self.streams.get(getattr(event, "stream_id", None))

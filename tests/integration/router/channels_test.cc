@@ -137,13 +137,15 @@ TEST_F(RouterGzipTest, AMessageOfMoreThanSixteenMegabytesOnceInflatedIsRefused) 
 TEST_F(RouterGzipTest, DataThatAreNoGzipAreRefusedAndAnswersStayPlain) {
   const std::string method = "/baton.v1.Inference/Generate";
   const std::string plain = TextRequest().SerializeAsString();
-  const WireCall answer = WireCall::Make(router_->address(), method, WireCall::Framed(plain), "gzip");
+  const WireCall answer =
+      WireCall::Make(router_->address(), method, WireCall::Framed(plain), {{"grpc-encoding", "gzip"}});
   EXPECT_EQ(answer.fields.at("grpc-status"), "0") << "a message that is not marked as compressed";
   EXPECT_EQ(answer.fields.count("grpc-encoding"), 0u);
   EXPECT_THAT(answer.fields.at("grpc-accept-encoding"), HasSubstr("gzip"));
   for (const std::string& data :
        {std::string("\x1f\x8b\x08 and no more of it than that"), std::string("none")}) {
-    const WireCall refused = WireCall::Make(router_->address(), method, WireCall::Framed(data, true), "gzip");
+    const WireCall refused =
+        WireCall::Make(router_->address(), method, WireCall::Framed(data, true), {{"grpc-encoding", "gzip"}});
     EXPECT_EQ(refused.fields.at("grpc-status"), "3") << data;
     google::rpc::Status details;
     ASSERT_TRUE(details.ParseFromString(refused.Binary("grpc-status-details-bin")));
@@ -327,6 +329,29 @@ TEST_F(RouterServiceConfigTest, CallsSpreadOverTheRoutersThatAreReady) {
         return at_the_other() > 0;
       },
       "a call at the router that became ready"));
+}
+
+// gRPC's own timer does not run (ServerOptions::ends_calls): a client that does nothing itself at its
+// deadline hears from the router all the same, once.
+TEST_F(RouterTest, ARouterEndsCallsAtTheirDeadlines) {
+  FakeWorker* const decode = AddWorker();
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) {
+    return Script{Step::Accept(), Step::Token(5, "a"), Step::Hold()};
+  });
+  StartRouter();
+  v1::GenerateUnaryRequest whole;
+  *whole.mutable_generate() = TextRequest();
+  const std::pair<std::string, std::string> calls[] = {{"Generate", TextRequest().SerializeAsString()},
+                                                       {"GenerateUnary", whole.SerializeAsString()}};
+  for (const auto& [method, request] : calls) {
+    for (const std::string timeout : {"1m", "300m"}) {
+      const WireCall answer = WireCall::Make(router_->address(), "/baton.v1.Inference/" + method,
+                                             WireCall::Framed(request), {{"grpc-timeout", timeout}});
+      EXPECT_EQ(answer.fields.at("grpc-status"), "4") << method << ", " << timeout;
+      EXPECT_LE(answer.blocks, 2) << "trailers, once";
+    }
+  }
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.running == 0; }));
 }
 
 // gRPC's library keeps the trailer from its callers. A report is of a second, so the first calls have none.

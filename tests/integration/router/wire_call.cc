@@ -83,15 +83,14 @@ std::string WireCall::Framed(const std::string& message, bool compressed) {
 }
 
 WireCall WireCall::Make(const std::string& address, const std::string& method, const std::string& body,
-                        const std::string& encoding) {
+                        const Fields& more) {
   Exchange exchange;
   exchange.body = body;
   nghttp2_session* const session = NewSession(&exchange);
   nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, nullptr, 0);
-  std::vector<std::pair<std::string, std::string>> fields = {
-      {":method", "POST"}, {":scheme", "http"}, {":path", method},
-      {":authority", "a"}, {"te", "trailers"},  {"content-type", "application/grpc"}};
-  if (!encoding.empty()) fields.emplace_back("grpc-encoding", encoding);
+  Fields fields = {{":method", "POST"}, {":scheme", "http"}, {":path", method},
+                   {":authority", "a"}, {"te", "trailers"},  {"content-type", "application/grpc"}};
+  fields.insert(fields.end(), more.begin(), more.end());
   std::vector<nghttp2_nv> names;
   for (auto& [name, value] : fields) {
     names.push_back({reinterpret_cast<uint8_t*>(name.data()), reinterpret_cast<uint8_t*>(value.data()),

@@ -4,6 +4,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace baton::router {
 
@@ -16,10 +18,11 @@ struct WireCall {
   // The value of a field whose name ends in -bin.
   std::string Binary(const std::string& name) const;
 
-  // Sends `body` (of messages with their frames, see Framed) by `method`, "/baton.v1.Inference/Generate", and
-  // waits for the end of the call. `encoding`: none if it is empty.
+  using Fields = std::vector<std::pair<std::string, std::string>>;
+  // Sends `body` (of messages with their frames, see Framed) by `method`, "/baton.v1.Inference/Generate",
+  // with `more` header fields, and waits for the end of the call.
   static WireCall Make(const std::string& address, const std::string& method, const std::string& body,
-                       const std::string& encoding = "");
+                       const Fields& more = {});
   // The message with gRPC's five bytes before it.
   static std::string Framed(const std::string& message, bool compressed = false);
 };
