@@ -33,21 +33,15 @@ std::string DigestOf(const Request& request, uint32_t max_answer_bytes, const kv
   return Sha256Of(bytes + salt.bytes());
 }
 
-// A client may come from another router, or from an answer that was computed anew, and stop wherever a delta
-// ended there.
-template <typename Request>
-void EndAtEveryToken(Request* request) {
-  request->mutable_output()->set_even_frames(true);
-}
-
-// Once more, as it was drawn before.
+// Once more, as it was drawn before. Its deltas end at every token: a client may come from another router, or from
+// an answer that was computed anew, and stop wherever a delta ended there.
 template <typename Request>
 void DrawAs(const std::optional<Drawn>& drawn, Request* request) {
   if (drawn.has_value()) {
     request->mutable_sampling()->set_seed(*drawn->seed);
     request->mutable_options()->set_build(drawn->build);
   }
-  EndAtEveryToken(request);
+  request->mutable_output()->set_even_frames(true);
 }
 
 template <typename Request>

@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
                                  .avoid = {},
                                  .came = now,
                                  .expires = expires,
-                                 .ttft = estimate.predicted.ttft});
+                                 .ttft = estimate.predicted.ttft - estimate.predicted.queue});
     }
     probe_.admission().Admitted(request->tenant);
     Show(request->tenant);

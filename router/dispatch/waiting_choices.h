@@ -23,7 +23,7 @@ struct WaitingChoice {
   bool begun = false;              // its answer goes on from where it was
   absl::Time came;                 // when it began to wait
   absl::Time expires;              // the longest wait, or what is too late for the first token
-  absl::Duration ttft;             // from its placement, as predicted when it came; 0: not known
+  absl::Duration ttft;             // on a worker without a queue, as predicted when it came; 0: not known
 
   // From then on it goes to a worker whose steps it makes longer than the target of TPOT: at once if its
   // answer has begun, shortly before its own deadline could not be met any more; never if it has none.

@@ -126,12 +126,11 @@ class Endless(rpc.InferenceServicer):
             yield inference.ChatResponse(delta=generation.Delta(text="a", tokens=1))
 
 
-class CutProxy:
-    """Forwards connections. The first ones are reset after so many bytes that came from the server."""
+class Proxy:
+    """Forwards connections, and counts them."""
 
-    def __init__(self, case, target, cuts):
-        self.host, self.port = target.rsplit(":", 1)
-        self.cuts, self.made = list(cuts), 0
+    def __init__(self, case, target):
+        self.target, self.made = target, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         case.addCleanup(self.listener.close)
@@ -143,11 +142,25 @@ class CutProxy:
                 client, _ = self.listener.accept()
             except OSError:
                 return
-            cut = self.cuts[self.made] if self.made < len(self.cuts) else None
-            self.made += 1
-            server = socket.create_connection((self.host, int(self.port)))
-            for source, target, left in ((client, server, None), (server, client, cut)):
-                threading.Thread(target=self._forward, args=(source, target, left), daemon=True).start()
+            number, self.made = self.made, self.made + 1
+            host, port = self.target.rsplit(":", 1)
+            server = socket.create_connection((host, int(port)))
+            threading.Thread(target=self.to_server, args=(number, client, server), daemon=True).start()
+            threading.Thread(target=self.to_client, args=(number, server, client), daemon=True).start()
+
+
+class CutProxy(Proxy):
+    """The first connections are reset after so many bytes that came from the server."""
+
+    def __init__(self, case, target, cuts):
+        self.cuts = list(cuts)
+        super().__init__(case, target)
+
+    def to_server(self, number, client, server):
+        self._forward(client, server, None)
+
+    def to_client(self, number, server, client):
+        self._forward(server, client, self.cuts[number] if number < len(self.cuts) else None)
 
     @staticmethod
     def _forward(source, target, left):
@@ -167,30 +180,21 @@ class CutProxy:
         target.close()
 
 
-class PingCounter:
-    """Forwards connections, and counts them and the pings that clients send."""
+class PingCounter(Proxy):
+    """Counts the pings that clients send."""
 
     PREFACE = 24  # bytes before a client's first frame
     PING = 6
 
     def __init__(self, case, target):
-        self.target, self.made, self.pings = target, 0, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        case.addCleanup(self.listener.close)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.pings = 0
+        super().__init__(case, target)
 
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            self.made += 1
-            host, port = self.target.rsplit(":", 1)
-            server = socket.create_connection((host, int(port)))
-            threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
+    def to_server(self, number, client, server):
+        self._forward(client, server, True)
+
+    def to_client(self, number, server, client):
+        self._forward(server, client, False)
 
     def _forward(self, source, target, counts):
         unread, skip = b"", self.PREFACE

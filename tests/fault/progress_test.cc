@@ -27,8 +27,8 @@ size_t StepsOf(const Seen& seen) {
   return steps.size();
 }
 
-void ExpectGood(const Seen& seen) {
-  EXPECT_EQ(Judge(seen, Alone(1), false), "");
+void ExpectGood(const Seen& seen, uint32_t prompt = 1) {
+  EXPECT_EQ(Judge(seen, Alone(prompt), false), "");
   ASSERT_FALSE(seen.progress.empty());
   EXPECT_EQ(seen.late_progress, 0);
   uint32_t done = 0;
@@ -101,6 +101,20 @@ TEST(ProgressTest, ThoseThatWaitForThePrefillWorkerHearWhoIsAhead) {
     for (const v1::Progress& one : request->seen.progress) most = std::max(most, one.requests_ahead());
   }
   EXPECT_GE(most, 1u);
+}
+
+TEST(ProgressTest, NorDoesAPreemptionOfAPromptByAnAnswer) {
+  Rig rig(kAsked);
+  for (PrefillNode& node : rig.prefill) rig.Kill(node);
+  Request& answer = rig.Ask(Alone(1).prompt, kSampling, kAnswer);
+  while (answer.seen.tokens.empty()) rig.Turn();
+  Request& prompt = rig.Ask(Alone(2).prompt, kSampling, kAnswer);
+  while (StepsOf(prompt.seen) < 2) rig.Turn();
+  rig.FillPools(prompt, absl::Seconds(30));
+  rig.Settle(absl::Minutes(10));
+  ExpectGood(answer.seen);
+  ExpectGood(prompt.seen, 2);
+  EXPECT_GE(prompt.seen.finished->relay().preemptions(), 1u);
 }
 
 TEST(ProgressTest, NobodyHearsOfItUnasked) {

@@ -118,6 +118,37 @@ TEST_F(DefaultDeadlineTest, RefusesAtOnceWhatWouldComeTooLate) {
   EXPECT_TRUE(results_[7][0].ok()) << "there is time again";
 }
 
+TEST_F(DefaultDeadlineTest, WhoWaitsHereIsNotToldOfTheWorkersQueueToo) {
+  Dispatcher::Options options = WithDeadline();
+  options.worker_concurrency = 2;
+  Dispatcher dispatcher(options, fleet_, std::make_unique<ASecondEach>(), clock_, probe_);
+  for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
+    ASSERT_TRUE(dispatcher.Submit(MakeRequest(1000 + i)).ok());
+    clock_.Advance(absl::Seconds(1));
+    ASSERT_EQ(results_[1000 + i].size(), 1u);
+    End(1000 + i);
+  }
+  std::vector<absl::Duration> left;
+  for (int name = 0; name < 4; ++name) {
+    auto request = Now(name);
+    request->deadline = clock_.Now() + absl::Minutes(10);
+    if (name == 3) {
+      request->waits = [&left](int, const Waiting& waiting) {
+        if (waiting.left.has_value()) left.push_back(*waiting.left);
+      };
+    }
+    ASSERT_TRUE(dispatcher.Submit(request).ok());
+  }
+  ASSERT_TRUE(results_[2].empty()) << "two run, and two wait";
+  clock_.Advance(absl::Seconds(1));
+  End(0);
+  ASSERT_EQ(results_[2].size(), 1u) << "so much is known of how long one waits";
+  dispatcher.Tick();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_GE(left[0], absl::Seconds(1)) << "the prompt itself";
+  EXPECT_LT(left[0], absl::Seconds(3)) << "with the two that run counted once more";
+}
+
 TEST_F(DefaultDeadlineTest, TheClientsOwnDeadlineCounts) {
   Teach();
   for (int name = 0; name < 5; ++name) {
