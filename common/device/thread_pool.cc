@@ -83,6 +83,15 @@ void ThreadPool::ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> tas
   for (int64_t left; (left = unfinished_.load(std::memory_order_acquire)) != 0;) unfinished_.wait(left);
 }
 
+void ThreadPool::ParallelRanges(int64_t count, absl::FunctionRef<void(int64_t)> task) {
+  // Claims come one after the other: each goes to another range than the one before.
+  const int64_t ranges = threads(), length = (count + ranges - 1) / ranges;
+  ParallelFor(ranges * length, [&](int64_t claim) {
+    const int64_t i = claim % ranges * length + claim / ranges;
+    if (i < count) task(i);
+  });
+}
+
 template <typename Condition>
 void ThreadPool::RunTasks(const Condition& go_on) {
   uint64_t cursor = cursor_.load(std::memory_order_acquire);

@@ -35,6 +35,9 @@ class ThreadPool {
   // Calls task(i) once for every i in [0, count), on any thread, beginning with the low ones. Whatever the
   // tasks wrote is visible on return.
   void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> task);
+  // The same in another order: threads that are equally fast have a range of [0, count) each, from its low
+  // end on. For tasks that stream neighbouring memory.
+  void ParallelRanges(int64_t count, absl::FunctionRef<void(int64_t)> task);
 
  private:
   using Task = absl::FunctionRef<void(int64_t)>;

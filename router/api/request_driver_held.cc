@@ -33,8 +33,8 @@ std::string DigestOf(const Request& request, uint32_t max_answer_bytes, const kv
   return Sha256Of(bytes + salt.bytes());
 }
 
-// Once more, as it was drawn before. Its deltas end at every token: a client may come from another router, or from
-// an answer that was computed anew, and stop wherever a delta ended there.
+// Once more, as it was drawn before. Its deltas end at every token: a client may come from another router, or
+// from an answer that was computed anew, and stop wherever a delta ended there.
 template <typename Request>
 void DrawAs(const std::optional<Drawn>& drawn, Request* request) {
   if (drawn.has_value()) {

@@ -61,7 +61,7 @@ class CpuKernels final : public Kernels {
   }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
-    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Panels> packed, Panels::Pack(parts, isa_, pool_));
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Panels> packed, Panels::Pack(parts, isa_, memory_, pool_));
     formats_.insert(&packed->format());
     return packed;
   }
@@ -131,6 +131,7 @@ class CpuKernels final : public Kernels {
   const cpu::IntegerProducts& integers_;  // of attention
   const cpu::ElementwiseTable& elementwise_;
   device::CoreShare* const cores_;  // null: threads of its own
+  cpu::PanelMemory memory_;
   device::ThreadPool pool_;
   cpu::ExpertProducts experts_{elementwise_, pool_};
   // Of the product that is computed.
@@ -198,6 +199,19 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
   if (x.rows == 0) return;
   cpu::QuantizedRows quantized;
   if (panels.integers() != nullptr) quantized = Quantize(x, *panels.integers(), nullptr);
+  if (x.rows == 1) {
+    const int64_t abreast = panels.abreast(), tasks = (panels.panels() + abreast - 1) / abreast;
+    const auto task = [&](int64_t i) {
+      const int64_t panel = i * abreast, count = std::min(abreast, panels.panels() - panel);
+      panels.Multiply(panels.Product(x, panel, bias, out, quantized, static_cast<int>(count)));
+    };
+    if (panels.cols() * panels.rows() < kSmallWork) {
+      for (int64_t i = 0; i < tasks; ++i) task(i);
+    } else {
+      pool_.ParallelRanges(tasks, task);
+    }
+    return;
+  }
   ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
     panels.Multiply(
         panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), quantized.From(first)));

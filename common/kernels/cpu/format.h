@@ -34,7 +34,8 @@ struct QuantizedRows {
   QuantizedRows From(int64_t row) const { return {data + row * stride, stride}; }
 };
 
-// Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n].
+// Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n]. Or one row of x
+// against several panels that lie behind one another, side by side (WeightFormat::Abreast).
 struct PanelProduct {
   const float* x;  // [rows][x_stride], the first `depth` of each row count
   int64_t x_stride;
@@ -44,9 +45,22 @@ struct PanelProduct {
   const float* bias;  // [width], or null
   float* out;         // [rows][out_stride], the first `width` of each row are written
   int64_t out_stride;
-  int width;  // rows of the panel that the matrix has: 1..64
+  int width;  // rows of the panels that the matrix has: 1..64 of the last, all of those before it
   // The same rows for a format with an IntegerKernel, which does not read x then.
   QuantizedRows quantized = {};
+  int panels = 1;
+  int64_t panel_bytes = 0;  // from one to the next
+
+  // The same of panel `i` alone.
+  PanelProduct Of(int i) const {
+    PanelProduct one = *this;
+    one.panel += i * panel_bytes;
+    if (bias != nullptr) one.bias += i * kPanelRows;
+    one.out += i * kPanelRows;
+    one.width = width - i * kPanelRows < kPanelRows ? width - i * kPanelRows : kPanelRows;
+    one.panels = 1;
+    return one;
+  }
 };
 
 // The steps of a product of integers, for those that need them one by one. The product of a matrix's columns
@@ -86,9 +100,15 @@ class WeightFormat {
   // Row `row` of a panel as out.size() floats.
   virtual void ReadRow(const std::byte* panel, int row, std::span<float> out) const = 0;
   virtual Product ProductFor(Isa isa) const = 0;
+  // Panels that the product takes side by side for one row of x: what it does is wait for memory, and several
+  // streams of it are read faster than one.
+  virtual int Abreast(Isa isa) const = 0;
   // Null, or what quantizes the rows that the product wants.
   virtual const IntegerKernel* IntegersFor(Isa isa) const { return nullptr; }
 };
+
+// Abreast of the formats whose product is panel_product-inl.h.
+constexpr int FloatAbreast(Isa isa) { return isa >= Isa::kAvx512 ? 2 : 1; }
 
 // float32; takes all that can be read as floats.
 const WeightFormat& F32Format();

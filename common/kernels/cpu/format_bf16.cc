@@ -81,6 +81,7 @@ class BF16WeightFormat final : public WeightFormat {
     }
   }
   Product ProductFor(Isa isa) const override { return BATON_FOR_ISA(isa, MultiplyBF16); }
+  int Abreast(Isa isa) const override { return FloatAbreast(isa); }
 };
 
 }  // namespace

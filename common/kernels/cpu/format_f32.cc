@@ -57,6 +57,7 @@ class F32WeightFormat final : public WeightFormat {
     }
   }
   Product ProductFor(Isa isa) const override { return BATON_FOR_ISA(isa, MultiplyF32); }
+  int Abreast(Isa isa) const override { return FloatAbreast(isa); }
 };
 
 }  // namespace

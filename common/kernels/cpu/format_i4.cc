@@ -276,6 +276,24 @@ struct I4Integers {
     SumByHalves(TilesFor<isa>(), job, first, rows, sums);
   }
 
+  template <Isa isa>
+  static void SumAbreast(const PanelProduct& job, int32_t* sums) {
+    std::fill_n(sums, job.panels * kPanelRows, 0);
+    const I4Tile tile = {.x = job.quantized.data + kIntegersAt,
+                         .x_sums = job.quantized.data + SumsAt(job.depth),
+                         .x_stride = 0,
+                         .panel = job.panel,
+                         .blocks = I4Blocks(job.depth),
+                         .sums = sums};
+    if (job.panels == TilesFor<isa>().abreast) return TilesFor<isa>().one_row(tile, job.panel_bytes);
+    for (int p = 0; p < job.panels; ++p) {
+      I4Tile one = tile;
+      one.panel += p * job.panel_bytes;
+      one.sums += p * kPanelRows;
+      TilesFor<isa>().by_rows[0](one);
+    }
+  }
+
   static const float* ScalesOf(const std::byte* panel, int64_t cols) {
     return reinterpret_cast<const float*>(panel + I4Blocks(cols) * kI4BlockBytes);
   }
@@ -336,6 +354,9 @@ class I4WeightFormat final : public WeightFormat {
     }
   }
   Product ProductFor(Isa isa) const override { return IntegerProductFor<I4Integers>(isa); }
+  int Abreast(Isa isa) const override {
+    return isa == Isa::kAvx512Vnni ? TilesFor<Isa::kAvx512Vnni>().abreast : 1;
+  }
   const IntegerKernel* IntegersFor(Isa isa) const override { return IntegerKernelFor<I4Integers>(isa); }
 };
 

@@ -207,6 +207,26 @@ struct I8Integers {
     baton::kernels::cpu::SumChunk(TilesFor<isa>(), job, first, rows, sums);
   }
 
+  template <Isa isa>
+  static void SumAbreast(const PanelProduct& job, int32_t* sums) {
+    const std::byte* x = job.quantized.data;
+    std::fill_n(sums, job.panels * kPanelRows, -kI8Offset * HeadOf(x).sum);
+    const I8Tile tile = {.x = x + sizeof(IntegerRowHead),
+                         .x_stride = 0,
+                         .panel = job.panel,
+                         .steps = I8Steps(job.depth),
+                         .sums = sums,
+                         .ahead = nullptr,
+                         .lines = 0};
+    if (job.panels == TilesFor<isa>().abreast) return TilesFor<isa>().one_row(tile, job.panel_bytes);
+    for (int p = 0; p < job.panels; ++p) {
+      I8Tile one = tile;
+      one.panel += p * job.panel_bytes;
+      one.sums += p * kPanelRows;
+      TilesFor<isa>().by_rows[0](one);
+    }
+  }
+
   static const float* ScalesOf(const std::byte* panel, int64_t cols) {
     return reinterpret_cast<const float*>(panel + I8Steps(cols) * kI8StepBytes);
   }
@@ -248,6 +268,7 @@ class I8WeightFormat final : public WeightFormat {
     }
   }
   Product ProductFor(Isa isa) const override { return IntegerProductFor<I8Integers>(isa); }
+  int Abreast(Isa isa) const override { return I8TilesFor(isa).abreast; }
   const IntegerKernel* IntegersFor(Isa isa) const override { return IntegerKernelFor<I8Integers>(isa); }
 };
 

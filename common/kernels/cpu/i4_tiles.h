@@ -42,6 +42,9 @@ struct I4Tiles {
   static constexpr int kMostRows = 6;
   int rows;                                        // of the largest tile
   void (*by_rows[kMostRows])(const I4Tile& tile);  // [r]: of r + 1 rows
+  // One row of x against several panels, `panel_bytes` apart: sums [panels][64]. 1 and null: none.
+  int abreast = 1;
+  void (*one_row)(const I4Tile& tile, int64_t panel_bytes) = nullptr;
 };
 
 #if defined(__x86_64__)

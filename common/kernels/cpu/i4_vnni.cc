@@ -93,11 +93,77 @@ BATON_VNNI_4 void Tile4(const I4Tile& tile) {
   }
 }
 
+// One row of x against kPanels panels, whose sums stay in registers. A group's sum of (q - zero) x has at
+// most 16 * 15 * 127 < 2^15: it is a word, which VPDPWSSD multiplies by the factor and adds.
+template <int kPanels>
+BATON_VNNI_4 void OneRow4(const I4Tile& tile, int64_t panel_bytes) {
+  constexpr int64_t kAhead = 2048;  // bytes of a panel, fetched before they are read
+  constexpr int64_t kLine = 64, kLinesOfGroup = kI4BlockBytes / kI4Groups / kLine;
+  const __m512i low_halves = _mm512_set1_epi8(15);
+  const std::byte* block = tile.panel;
+  const std::byte* x = tile.x;
+  const std::byte* x_sums = tile.x_sums;
+  __m512i total[kPanels][kI4Vectors];
+  BATON_UNROLLED
+  for (int p = 0; p < kPanels; ++p) {
+    BATON_UNROLLED
+    for (int v = 0; v < kI4Vectors; ++v) total[p][v] = _mm512_setzero_si512();
+  }
+  for (int64_t b = 0; b < tile.blocks; ++b) {
+    BATON_UNROLLED
+    for (int g = 0; g < kI4Groups; ++g) {
+      __m512i value[2 * kI4Pairs];
+      BATON_UNROLLED
+      for (int s = 0; s < 2 * kI4Pairs; ++s)
+        value[s] = _mm512_set1_epi32(WordAt(x + g * kI4Group + s * kI8Step));
+      const __m512i minus = _mm512_set1_epi32(-WordAt(x_sums + g * sizeof(int32_t)) & 0xFFFF);
+      BATON_UNROLLED
+      for (int p = 0; p < kPanels; ++p) {
+        const std::byte* of_panel = block + p * panel_bytes;
+        BATON_UNROLLED
+        for (int line = 0; line < kLinesOfGroup; ++line) {
+          _mm_prefetch(of_panel + kAhead + (g * kLinesOfGroup + line) * kLine, _MM_HINT_T0);
+        }
+        BATON_UNROLLED
+        for (int v = 0; v < kI4Vectors; ++v) {
+          const __m512i group = GroupsAt(of_panel + kI4GroupsAt + g * kPanelRows + v * 16);
+          __m512i sum = _mm512_madd_epi16(_mm512_maskz_srli_epi32(0xFFFF, group, 4), minus);
+          BATON_UNROLLED
+          for (int pair = 0; pair < kI4Pairs; ++pair) {
+            const __m512i both = _mm512_loadu_si512(of_panel + (g * kI4Pairs + pair) * kI4PairBytes + v * 64);
+            sum = _mm512_dpbusd_epi32(sum, _mm512_and_si512(both, low_halves), value[2 * pair]);
+            sum = _mm512_dpbusd_epi32(sum, _mm512_and_si512(_mm512_srli_epi16(both, 4), low_halves),
+                                      value[2 * pair + 1]);
+          }
+          total[p][v] = _mm512_dpwssd_epi32(total[p][v], sum, FactorOf(group));
+        }
+      }
+    }
+    block += kI4BlockBytes;
+    x += kI4Block;
+    x_sums += kI4Groups * sizeof(int32_t);
+  }
+  BATON_UNROLLED
+  for (int p = 0; p < kPanels; ++p) {
+    BATON_UNROLLED
+    for (int v = 0; v < kI4Vectors; ++v) {
+      int32_t* to = tile.sums + p * kPanelRows + v * 16;
+      _mm512_storeu_si512(to, _mm512_add_epi32(_mm512_loadu_si512(to), total[p][v]));
+    }
+  }
+}
+
+BATON_VNNI_4 void OneRowOfOne4(const I4Tile& tile) { OneRow4<1>(tile, 0); }
+
+constexpr int kI4Abreast = 4;
+
 }  // namespace
 
 const I4Tiles kI4VnniTiles = {
     .rows = 6,
-    .by_rows = {&Tile4<1>, &Tile4<2>, &Tile4<3>, &Tile4<4>, &Tile4<5>, &Tile4<6>},
+    .by_rows = {&OneRowOfOne4, &Tile4<2>, &Tile4<3>, &Tile4<4>, &Tile4<5>, &Tile4<6>},
+    .abreast = kI4Abreast,
+    .one_row = &OneRow4<kI4Abreast>,
 };
 
 BATON_VNNI_4 void ExpandI4Vnni(const std::byte* panel, int64_t blocks, std::byte* steps) {

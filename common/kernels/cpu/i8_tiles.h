@@ -50,6 +50,9 @@ struct I8Tiles {
   int rows;                                        // of the largest tile
   int64_t step_bytes;                              // of a step of x: 4 integers of 1 or 2 bytes
   void (*by_rows[kMostRows])(const I8Tile& tile);  // [r]: of r + 1 rows
+  // One row of x against several panels, `panel_bytes` apart: sums [panels][64]. 1 and null: none.
+  int abreast = 1;
+  void (*one_row)(const I8Tile& tile, int64_t panel_bytes) = nullptr;
 };
 
 #if defined(__x86_64__)

@@ -76,12 +76,67 @@ BATON_VNNI void Tile(const I8Tile& tile) {
   }
 }
 
+// One row of x against kI8Abreast panels. Each has a sum for even steps and one for odd ones.
+constexpr int kI8Abreast = 2;
+
+BATON_VNNI void OneRow(const I8Tile& tile, int64_t panel_bytes) {
+  constexpr int64_t kAhead = 2048;  // bytes of a panel, fetched before they are read
+  __m512i sum[2][kI8Abreast][kVectors];
+  BATON_UNROLLED
+  for (int p = 0; p < kI8Abreast; ++p) {
+    BATON_UNROLLED
+    for (int v = 0; v < kVectors; ++v) {
+      sum[0][p][v] = _mm512_loadu_si512(tile.sums + p * kPanelRows + v * 16);
+      sum[1][p][v] = _mm512_setzero_si512();
+    }
+  }
+  const std::byte* panel = tile.panel;
+  const std::byte* x = tile.x;
+  int64_t left = tile.steps;
+  for (; left >= 2; left -= 2) {
+    BATON_UNROLLED
+    for (int phase = 0; phase < 2; ++phase) {
+      int32_t four;
+      std::memcpy(&four, x, sizeof four);
+      const __m512i value = _mm512_set1_epi32(four);
+      BATON_UNROLLED
+      for (int p = 0; p < kI8Abreast; ++p) {
+        BATON_UNROLLED
+        for (int v = 0; v < kVectors; ++v) {
+          const std::byte* at = panel + p * panel_bytes + v * kI8LineBytes;
+          _mm_prefetch(at + kAhead, _MM_HINT_T0);
+          sum[phase][p][v] = _mm512_dpbusd_epi32(sum[phase][p][v], _mm512_loadu_si512(at), value);
+        }
+      }
+      panel += kI8StepBytes;
+      x += kI8Step;
+    }
+  }
+  int32_t four = 0;
+  if (left > 0) std::memcpy(&four, x, sizeof four);
+  const __m512i value = _mm512_set1_epi32(four);
+  BATON_UNROLLED
+  for (int p = 0; p < kI8Abreast; ++p) {
+    BATON_UNROLLED
+    for (int v = 0; v < kVectors; ++v) {
+      __m512i both = _mm512_add_epi32(sum[0][p][v], sum[1][p][v]);
+      if (left > 0) {
+        both =
+            _mm512_dpbusd_epi32(both, _mm512_loadu_si512(panel + p * panel_bytes + v * kI8LineBytes), value);
+      }
+      _mm512_storeu_si512(tile.sums + p * kPanelRows + v * 16, both);
+    }
+  }
+}
+
 }  // namespace
 
 const I8Tiles kI8VnniTiles = {
     .rows = 6,
     .step_bytes = kI8Step,
     .by_rows = {&Tile<1>, &Tile<2>, &Tile<3>, &Tile<4>, &Tile<5>, &Tile<6>},
+    .abreast = kI8Abreast,
+    .one_row = &OneRow,
 };
 
 }  // namespace baton::kernels::cpu

@@ -48,6 +48,7 @@ void ScaleRows(const PanelProduct& job, const float* scales, int64_t first, int6
 //   int64_t RowBytes(cols), void Quantize(x, cols, largest, row): as in IntegerKernel, any number of bytes
 //   void SumChunk(job, first, rows, sums): up to kIntegerChunkRows rows of the job from row `first` on, into
 //     sums [rows][64]
+//   void SumAbreast(job, sums): one row of x and all panels of the job, sums [panels][64]
 //   const float* ScalesOf(panel, cols): [64]
 template <class Integers, Isa isa>
 struct IntegerProduct {
@@ -67,6 +68,15 @@ struct IntegerProduct {
   }
   static void Multiply(const PanelProduct& job) {
     int32_t sums[kIntegerChunkRows * kPanelRows];
+    if (job.panels > 1) {
+      Integers::template SumAbreast<isa>(job, sums);
+      for (int p = 0; p < job.panels; ++p) {
+        const PanelProduct one = job.Of(p);
+        ScaleRows<isa>(one, Integers::ScalesOf(one.panel, one.depth), 0, 1, sums + p * kPanelRows,
+                       kPanelRows);
+      }
+      return;
+    }
     for (int64_t first = 0; first < job.rows; first += kIntegerChunkRows) {
       const int64_t rows = std::min(kIntegerChunkRows, job.rows - first);
       Integers::template SumChunk<isa>(job, first, rows, sums);

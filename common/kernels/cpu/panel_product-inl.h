@@ -55,6 +55,9 @@ constexpr int TilePairs(int rows) {
   return rows == 1 ? 4 : rows == 2 ? 2 : 1;
 }
 
+// Panels side by side for one row of x, with 16 lanes: FloatAbreast.
+constexpr int kFloatPanelsAbreast = 2;
+
 // Where a tile's running sums come from.
 enum class Begin { kZero, kBias, kGoOn };
 
@@ -183,8 +186,59 @@ void MultiplyChunk(const PanelProduct& job, const float* x, int64_t rows, const 
   }
 }
 
+// So far ahead of what a product of one row reads is fetched, in each of its panels.
+constexpr int64_t kFetchedAhead = 2048;
+
+// One row of x against kPanels panels side by side, whose sums stay in registers.
+template <class Columns, int kPanels>
+void MultiplyRow(const PanelProduct& job) {
+  constexpr int kVectors = 2 * kPairs;  // of a panel
+  constexpr int kLines = kPanelRows * static_cast<int>(sizeof(typename Columns::Value)) / kLineBytes;
+  const F f;
+  const size_t bytes = sizeof(float) * static_cast<size_t>(job.width);
+  HWY_ALIGN float values[kPanels * kPanelRows] = {};
+  if (job.bias != nullptr) memcpy(values, job.bias, bytes);
+  Vec sum[kPanels][kVectors];
+  for (int p = 0; p < kPanels; ++p) {
+    for (int v = 0; v < kVectors; ++v) {
+      sum[p][v] = hn::LoadU(f, values + p * kPanelRows + FirstRow(v / 2) + v % 2 * 16);
+    }
+  }
+  const float* x = job.x;
+  const int64_t depth = job.depth, panel_bytes = job.panel_bytes;
+  const std::byte* column = job.panel;
+  for (int64_t k = 0; k < depth; ++k, column += kLines * kLineBytes) {
+    const Vec value = hn::Set(f, x[k]);
+    for (int p = 0; p < kPanels; ++p) {
+      const std::byte* of_panel = column + p * panel_bytes;
+      for (int line = 0; line < kLines; ++line) {
+        __builtin_prefetch(of_panel + kFetchedAhead + line * kLineBytes, 0, 3);
+      }
+      for (int pair = 0; pair < kPairs; ++pair) {
+        Vec low, high;
+        Columns::LoadPair(reinterpret_cast<const typename Columns::Value*>(of_panel), FirstRow(pair), low,
+                          high);
+        sum[p][2 * pair] = hn::MulAdd(value, low, sum[p][2 * pair]);
+        sum[p][2 * pair + 1] = hn::MulAdd(value, high, sum[p][2 * pair + 1]);
+      }
+    }
+  }
+  for (int p = 0; p < kPanels; ++p) {
+    for (int v = 0; v < kVectors; ++v) {
+      hn::StoreU(sum[p][v], f, values + p * kPanelRows + FirstRow(v / 2) + v % 2 * 16);
+    }
+  }
+  memcpy(job.out, values, bytes);
+}
+
 template <class Columns>
 void MultiplyPanel(const PanelProduct& job) {
+  if constexpr (kLanes == 16) {
+    if (job.rows == 1) {
+      return job.panels == kFloatPanelsAbreast ? MultiplyRow<Columns, kFloatPanelsAbreast>(job)
+                                               : MultiplyRow<Columns, 1>(job);
+    }
+  }
   const size_t row_bytes = sizeof(float) * static_cast<size_t>(job.width);
   HWY_ALIGN float bias[kPanelRows] = {};
   if (job.bias != nullptr) memcpy(bias, job.bias, row_bytes);

@@ -1,10 +1,8 @@
 #include "common/kernels/cpu/panels.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -12,14 +10,11 @@ namespace baton::kernels::cpu {
 namespace {
 
 constexpr size_t kCacheLine = 64;
-constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
 
-void Panels::Free::operator()(std::byte* memory) const { std::free(memory); }
-
 absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView> parts, Isa isa,
-                                                     device::ThreadPool& pool) {
+                                                     PanelMemory& memory, device::ThreadPool& pool) {
   if (parts.empty()) return absl::InvalidArgumentError("no weights to pack");
   int64_t rows = 0;
   for (const WeightView& part : parts) {
@@ -31,17 +26,12 @@ absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView>
   }
   const WeightFormat& format = FormatFor(parts);
   auto packed = std::unique_ptr<Panels>(new Panels(rows, parts[0].cols, format, isa));
-  const auto bytes = static_cast<size_t>(packed->bytes());
-  const size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
-  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
-  if (memory == nullptr) {
-    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of weights", rounded));
+  packed->memory_ = memory.Take(static_cast<size_t>(packed->bytes()));
+  if (packed->memory_ == nullptr) {
+    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of weights", packed->bytes()));
   }
-  packed->memory_.reset(memory);
-  packed->data_ = memory;
-  // Fewer TLB misses while streaming; a refusal costs nothing but speed.
-  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+  std::byte* const own = packed->memory_.get();
+  packed->data_ = own;
 
   std::vector<int64_t> first_rows;  // of each part in the stacked matrix
   for (int64_t next = 0; const WeightView& part : parts) {
@@ -49,7 +39,7 @@ absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView>
     next += part.rows;
   }
   pool.ParallelFor(packed->panels(), [&](int64_t i) {
-    std::byte* panel = memory + i * packed->panel_bytes_;
+    std::byte* panel = own + i * packed->panel_bytes_;
     std::memset(panel, 0, static_cast<size_t>(packed->panel_bytes_));
     for (int64_t row = i * kPanelRows; row < std::min(rows, (i + 1) * kPanelRows); ++row) {
       const auto part =
@@ -68,7 +58,7 @@ void Panels::Place(std::span<const std::byte> image) {
 }
 
 PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,
-                             QuantizedRows quantized) const {
+                             QuantizedRows quantized, int count) const {
   const int64_t first = panel * kPanelRows;
   return {.x = x.row(0),
           .x_stride = x.stride,
@@ -78,8 +68,10 @@ PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bia
           .bias = bias.empty() ? nullptr : bias.data() + first,
           .out = out.row(0) + first,
           .out_stride = out.stride,
-          .width = static_cast<int>(std::min<int64_t>(kPanelRows, rows() - first)),
-          .quantized = quantized};
+          .width = static_cast<int>(std::min<int64_t>(count * kPanelRows, rows() - first)),
+          .quantized = quantized,
+          .panels = count,
+          .panel_bytes = panel_bytes_};
 }
 
 void Panels::ReadRow(int64_t row, float* out) const {

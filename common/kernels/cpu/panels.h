@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/device/thread_pool.h"
 #include "common/kernels/cpu/format.h"
+#include "common/kernels/cpu/panel_memory.h"
 #include "common/kernels/kernels.h"
 
 namespace baton::kernels::cpu {
@@ -22,7 +23,7 @@ class Panels final : public PackedMatrix {
   // packed by one thread of the pool, which touches its memory first.
   // INVALID_ARGUMENT names the part whose shape doesn't fit; RESOURCE_EXHAUSTED if the memory can't be had.
   static absl::StatusOr<std::unique_ptr<Panels>> Pack(std::span<const WeightView> parts, Isa isa,
-                                                      device::ThreadPool& pool);
+                                                      PanelMemory& memory, device::ThreadPool& pool);
 
   const WeightFormat& format() const { return format_; }
   // Null, or what the rows of a product have to be quantized with.
@@ -39,25 +40,25 @@ class Panels final : public PackedMatrix {
     return std::unique_ptr<PackedMatrix>(new Panels(rows, cols(), format_, isa_));
   }
 
+  // How many panels the product of one row takes at a time, the last time perhaps fewer.
+  int abreast() const { return abreast_; }
   // The product of the rows of x and panel `panel`, into its 64 (or fewer) columns of `out`, which has the
   // same rows. bias [rows()], or empty; `quantized`: the rows of x, if there are integers(). Any thread;
-  // panels are independent of each other.
+  // panels are independent of each other. `count` > 1, for one row of x: of as many panels, up to abreast().
   PanelProduct Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,
-                       QuantizedRows quantized) const;
+                       QuantizedRows quantized, int count = 1) const;
   void Multiply(const PanelProduct& job) const { product_(job); }
   // Copies row `row` to out [cols], as float32.
   void ReadRow(int64_t row, float* out) const;
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
   Panels(int64_t rows, int64_t cols, const WeightFormat& format, Isa isa)
       : PackedMatrix(rows, cols),
         format_(format),
         isa_(isa),
         product_(format.ProductFor(isa)),
         integers_(format.IntegersFor(isa)),
+        abreast_(format.Abreast(isa)),
         panel_bytes_(format.PanelBytes(cols)) {}
   const std::byte* panel(int64_t i) const {
     BATON_DCHECK(data_ != nullptr);
@@ -68,9 +69,10 @@ class Panels final : public PackedMatrix {
   const Isa isa_;
   const WeightFormat::Product product_;
   const IntegerKernel* const integers_;  // null: the product reads floats
+  const int abreast_;
   const int64_t panel_bytes_;
-  const std::byte* data_ = nullptr;            // null: nowhere
-  std::unique_ptr<std::byte[], Free> memory_;  // null: they are not this matrix's own
+  const std::byte* data_ = nullptr;    // null: nowhere
+  std::shared_ptr<std::byte> memory_;  // null: they are not this matrix's own
 };
 
 }  // namespace baton::kernels::cpu

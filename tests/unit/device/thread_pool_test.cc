@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <numeric>
@@ -24,6 +25,22 @@ TEST(ThreadPoolTest, RunsEveryTaskOnce) {
       ASSERT_EQ(total, count) << threads << " threads, round " << round;
       for (int64_t i = 0; i < count; ++i) ASSERT_EQ(runs[i], 1);
       std::fill(runs.begin(), runs.end(), 0);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, ParallelRangesRunsEveryTaskOnceAndAloneInOrder) {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int64_t count : {0, 1, 2, 3, 7, 8, 9, 64, 1000}) {
+      std::vector<int> runs(static_cast<size_t>(count));
+      std::vector<int64_t> order;
+      pool.ParallelRanges(count, [&](int64_t i) {
+        ++runs[static_cast<size_t>(i)];
+        if (threads == 1) order.push_back(i);
+      });
+      EXPECT_EQ(runs, std::vector<int>(static_cast<size_t>(count), 1)) << threads << " threads";
+      EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
     }
   }
 }
