@@ -181,6 +181,8 @@ class Kernels {
   // beside them and the number of ranks, and workers may pair that differ in these.
   virtual bool exact() const { return true; }
 
+  // True if it packs quantized matrices whose columns are transformed (ColumnTransform).
+  virtual bool takes_transforms() const { return false; }
   // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix, in the format that
   // the backend chooses for them. INVALID_ARGUMENT if it has none.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) = 0;

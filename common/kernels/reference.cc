@@ -94,6 +94,7 @@ class ReferenceKernels final : public Kernels {
     return absl::OkStatus();
   }
 
+  bool takes_transforms() const override { return true; }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
     BATON_CHECK(!parts.empty());
     int64_t rows = 0;
@@ -104,8 +105,8 @@ class ReferenceKernels final : public Kernels {
     auto packed = std::make_unique<ReferenceMatrix>(rows, parts.front().cols);
     float* out = packed->values.data();
     for (const WeightView& part : parts) {
-      for (int64_t r = 0; r < part.rows; ++r) {
-        for (int64_t c = 0; c < part.cols; ++c) *out++ = ValueAt(part, r, c);
+      for (int64_t r = 0; r < part.rows; ++r, out += part.cols) {
+        ReadRow(part, r, {out, static_cast<size_t>(part.cols)});
       }
     }
     return packed;

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "common/kernels/column_transform.h"
 #include "common/tensor/dtype.h"
 
 namespace baton::kernels {
@@ -13,12 +15,14 @@ namespace baton::kernels {
 // where a row has ceil(cols / group) groups. Or, with `factors`, an integer in [-127, 127] times one scale of
 // the whole row:
 //   scales[r] * (factors[r][c / group] * (q - zeros[r][c / group]))
+// These are the numbers of the matrix, or, with a transform of its columns, those that it makes of them (u).
 struct Quantization {
   int bits = 0;                    // of a value: 8 or 4; 0: the matrix is not quantized
   int64_t group = 0;               // columns that share a scale, or a factor
   const float* scales = nullptr;   // [rows][groups]; with factors [rows]
   const uint8_t* zeros = nullptr;  // [rows][groups], and values are unsigned; null: they are signed, around 0
   const uint8_t* factors = nullptr;  // [rows][groups] of 1 to 16, or null
+  ColumnTransform transform = {};
 
   // Integers times one scale per row: 4 bits with factors.
   bool lattice() const { return bits == 4 && factors != nullptr; }
@@ -60,12 +64,30 @@ inline int IntegerAt(const WeightView& view, int64_t row, int64_t col) {
   return QuantizedAt(view, row, col) * view.quantization.factors[GroupAt(view, row, col)];
 }
 
-// The number at a row and a column.
+// The number at a row and a column; of a matrix whose columns are transformed, what they became.
 inline float ValueAt(const WeightView& view, int64_t row, int64_t col) {
   if (!view.quantized()) return tensor::ValueAt(view.data, view.dtype, row * view.cols + col);
   const Quantization& q = view.quantization;
   if (q.factors != nullptr) return q.scales[row] * static_cast<float>(IntegerAt(view, row, col));
   return q.scales[GroupAt(view, row, col)] * static_cast<float>(QuantizedAt(view, row, col));
+}
+
+// The numbers of a row [cols], whatever they are kept as.
+inline void ReadRow(const WeightView& view, int64_t row, std::span<float> out) {
+  const auto read = [&](const auto& value_at) {
+    for (size_t c = 0; c < out.size(); ++c) out[c] = value_at(static_cast<int64_t>(c));
+  };
+  const int64_t first = row * view.cols;
+  if (view.quantized()) {
+    read([&](int64_t c) { return ValueAt(view, row, c); });
+    UndoTransform(out, view.quantization.transform);
+  } else if (view.dtype == tensor::DType::kF32) {
+    read([&](int64_t c) { return tensor::ValueAt(view.data, tensor::DType::kF32, first + c); });
+  } else if (view.dtype == tensor::DType::kBF16) {
+    read([&](int64_t c) { return tensor::ValueAt(view.data, tensor::DType::kBF16, first + c); });
+  } else {
+    read([&](int64_t c) { return tensor::ValueAt(view.data, view.dtype, first + c); });
+  }
 }
 
 }  // namespace baton::kernels

@@ -15,6 +15,7 @@
 #include "common/model/arena.h"
 #include "common/model/attention_block.h"
 #include "common/model/checkpoint.h"
+#include "common/model/column_exponents.h"
 #include "common/model/expert_block.h"
 #include "common/model/expert_packing.h"
 #include "common/model/expert_store.h"
@@ -377,11 +378,27 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
     BATON_ASSIGN_OR_RETURN(
         file, ExpertFile::Open(options.expert_file, ExpertFingerprint(config, options.precision)));
   }
+  BATON_ASSIGN_OR_RETURN(RopeAngles turning, RopeAngles::Create(config));
+  BATON_ASSIGN_OR_RETURN(Angles angles, Angles::Place(std::move(turning), kernels.memory()));
+  Angles other;
+  if (!OtherLayers(config).empty()) {
+    BATON_ASSIGN_OR_RETURN(RopeAngles own, RopeAngles::Other(config));
+    BATON_ASSIGN_OR_RETURN(other, Angles::Place(std::move(own), kernels.memory()));
+  }
+  if (kernels.takes_transforms() && quantizer.makes_integers()) {
+    ColumnExponents exponents;
+    if (config.experts.experts == 0) {
+      BATON_ASSIGN_OR_RETURN(
+          exponents, ColumnExponents::Measure(folder, checkpoint, config, stored, angles.table(config),
+                                              other.table(config), kernels));
+    }
+    quantizer.TransformColumns(std::move(exponents));
+  }
   BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, stored, rank.shard, kernels,
                                                       quantizer, {.outside = file != nullptr}));
   std::string digest;
   if (rank.shard.first() && (options.digest || file != nullptr)) {
-    digest = WeightsDigest(checkpoint, stored, weights.converted, options.precision);
+    digest = WeightsDigest(checkpoint, stored, weights.converted, quantizer);
   }
   std::unique_ptr<ExpertStore> experts;
   if (file != nullptr) {
@@ -390,13 +407,6 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
     BATON_ASSIGN_OR_RETURN(experts, ExpertStore::Create(std::move(file), std::move(index),
                                                         options.expert_memory, kExpertReaders));
     BATON_RETURN_IF_ERROR(experts->ReadAll());
-  }
-  BATON_ASSIGN_OR_RETURN(RopeAngles turning, RopeAngles::Create(config));
-  BATON_ASSIGN_OR_RETURN(Angles angles, Angles::Place(std::move(turning), kernels.memory()));
-  Angles other;
-  if (!OtherLayers(config).empty()) {
-    BATON_ASSIGN_OR_RETURN(RopeAngles own, RopeAngles::Other(config));
-    BATON_ASSIGN_OR_RETURN(other, Angles::Place(std::move(own), kernels.memory()));
   }
   auto impl = std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(experts),
                                      std::move(angles), std::move(other), std::move(digest));

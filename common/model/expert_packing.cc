@@ -136,6 +136,7 @@ absl::StatusOr<PackedExperts> PackExperts(const PackOptions& options) {
   BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeCpuKernels({.threads = options.threads}));
   Quantizer quantizer(options.precision, options.threads);
   quantizer.Report(options.progress);
+  if (kernels->takes_transforms()) quantizer.TransformColumns();
   BATON_ASSIGN_OR_RETURN(const auto writer, ExpertFileWriter::Create(
                                                 options.file, ExpertFingerprint(config, options.precision)));
   PackedExperts packed;
@@ -148,7 +149,7 @@ absl::StatusOr<PackedExperts> PackExperts(const PackOptions& options) {
   BATON_ASSIGN_OR_RETURN(const Weights weights,
                          PackWeights(options.folder, checkpoint, config, stored, Shard{}, *kernels, quantizer,
                                      {.packed = append}));
-  const std::string digest = WeightsDigest(checkpoint, stored, weights.converted, options.precision);
+  const std::string digest = WeightsDigest(checkpoint, stored, weights.converted, quantizer);
   Sha256Digest written{};
   BATON_CHECK_EQ(digest.size(), written.size());
   std::ranges::copy(digest, written.begin());

@@ -35,28 +35,6 @@ constexpr std::string_view kInt8InInt4[] = {"lm_head.weight", "embed_tokens.weig
 constexpr std::string_view kRouters[] = {"mlp.gate.weight", "mlp.router.weight",
                                          "block_sparse_moe.gate.weight", "mlp.shared_expert_gate.weight"};
 
-// Row `r` of a matrix as floats.
-void ReadRow(const WeightView& matrix, int64_t r, std::span<float> out) {
-  if (matrix.quantized()) {
-    for (size_t c = 0; c < out.size(); ++c) out[c] = kernels::ValueAt(matrix, r, static_cast<int64_t>(c));
-    return;
-  }
-  const auto read = [&]<DType dtype>() {
-    const auto* row = static_cast<const std::byte*>(matrix.data) + r * matrix.cols * tensor::SizeOf(dtype);
-    for (size_t c = 0; c < out.size(); ++c) out[c] = tensor::ValueAt(row, dtype, static_cast<int64_t>(c));
-  };
-  switch (matrix.dtype) {
-    case DType::kF32:
-      return read.operator()<DType::kF32>();
-    case DType::kBF16:
-      return read.operator()<DType::kBF16>();
-    default:
-      for (size_t c = 0; c < out.size(); ++c) {
-        out[c] = tensor::ValueAt(matrix.data, matrix.dtype, r * matrix.cols + static_cast<int64_t>(c));
-      }
-  }
-}
-
 // The largest magnitude. Bits of magnitudes are in the magnitudes' order; infinity and NaN come last.
 float LargestOf(std::span<const float> row) {
   int32_t largest = 0;
@@ -132,14 +110,25 @@ void Quantizer::ToLattice(std::span<const float> row, int64_t r, Range own, Conv
   }
 }
 
-absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const WeightView& matrix,
-                                                   Range own) {
+absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const WeightView& matrix, Range own,
+                                                   int64_t runs) {
   const WeightPrecision precision = PrecisionOf(precision_, name);
   const bool integers = precision != WeightPrecision::kBF16;
   if (integers && matrix.cols > kMostColumns) {
     return absl::InvalidArgumentError(fmt::format("{} weights have rows of at most {} values, not {}",
                                                   Name(precision), kMostColumns, matrix.cols));
   }
+  kernels::ColumnTransform transform;
+  if (integers && transforms_ && runs > 0) {
+    transform = {.block = kernels::TransformBlock(runs), .exponents = exponents_.Of(name)};
+  }
+  if (own.begin % transform.block != 0 || own.count % transform.block != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "a rank would have {} of its {} columns, and {} weights transform blocks of {}, which can't be "
+        "cut: use fewer ranks, or --weights bf16",
+        own.count, matrix.cols, Name(precision_), transform.block));
+  }
+  const auto block = static_cast<float>(transform.block);
   const bool halves = precision == WeightPrecision::kInt4 && own.begin % kLatticeGroup == 0;
   ConvertedMatrix out;
   const int64_t row_bytes = halves ? (own.count + 1) / 2 : integers ? own.count : 2 * own.count;
@@ -153,7 +142,7 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
   pool_.ParallelFor((matrix.rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task) {
     std::vector<float> row(static_cast<size_t>(matrix.cols));
     for (int64_t r = task * kRowsPerTask; r < std::min(matrix.rows, (task + 1) * kRowsPerTask); ++r) {
-      ReadRow(matrix, r, row);
+      kernels::ReadRow(matrix, r, row);
       const std::span<const float> kept(row.data() + own.begin, static_cast<size_t>(own.count));
       std::byte* to = out.values.data() + r * row_bytes;
       if (!integers) {
@@ -163,6 +152,7 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
         }
         continue;
       }
+      kernels::TransformWeights(row, transform);
       const float largest = LargestOf(row);
       if (!std::isfinite(largest)) {
         int64_t first = bad;
@@ -172,10 +162,11 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
       }
       if (precision == WeightPrecision::kInt4) {
         ToLattice(row, r, own, out);
+        out.scales[static_cast<size_t>(r)] /= block;
         continue;
       }
       const bool zero = largest < kTiny;
-      out.scales[static_cast<size_t>(r)] = zero ? 0.0f : largest / 127.0f;
+      out.scales[static_cast<size_t>(r)] = zero ? 0.0f : largest / 127.0f / block;
       const float by = zero ? 0.0f : 127.0f / largest;
       auto* bytes = reinterpret_cast<int8_t*>(to);
       for (size_t c = 0; c < kept.size(); ++c) bytes[c] = Nearest(kept[c] * by);
@@ -185,6 +176,7 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
     return absl::InvalidArgumentError(
         fmt::format("row {} holds a value that is not a finite number", bad.load()));
   }
+  if (transform.exponents != nullptr) transform.exponents += own.begin;
   done_ += matrix.rows * matrix.cols;
   if (progress_) progress_(done_, all_);
   out.view = {.data = out.values.data(),
@@ -196,9 +188,11 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
                              .group = kLatticeGroup,
                              .scales = out.scales.data(),
                              .zeros = out.zeros.data(),
-                             .factors = out.factors.data()};
+                             .factors = out.factors.data(),
+                             .transform = transform};
   } else if (integers) {
-    out.view.quantization = {.bits = 8, .group = own.count, .scales = out.scales.data()};
+    out.view.quantization = {
+        .bits = 8, .group = own.count, .scales = out.scales.data(), .transform = transform};
   }
   return out;
 }

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/thread_pool.h"
 #include "common/kernels/weight_view.h"
+#include "common/model/column_exponents.h"
 #include "common/model/shard.h"
 
 namespace baton::model {
@@ -23,7 +24,8 @@ enum class WeightPrecision {
   kStored,  // as it is in the file
   kBF16,    // rounded to the nearest, ties to even
   // Each row around 0, with a scale: s = max|w| / 127, and w * (127 / max|w|) to the nearest integer, ties to
-  // even. A row of magnitudes below 2^-100 becomes zeros.
+  // even. A row of magnitudes below 2^-100 becomes zeros. With transformed columns w is what they became, and
+  // s is divided by their block.
   kInt8,
   // Groups of 16 columns of 4 bits on the lattice of int8 (lattice.h); int8 for the matrices that the recipe
   // names (PrecisionOf).
@@ -40,7 +42,7 @@ const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions();
 // Whoever changes the recipe changes the version in the digest of the weights (weights.cc).
 WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
 
-// A matrix that was converted; the view points into it.
+// A matrix that was converted; the view points into it, and to what the quantizer has of its columns.
 struct ConvertedMatrix {
   std::vector<std::byte> values;
   std::vector<float> scales;            // of each row, if quantized
@@ -59,6 +61,18 @@ class Quantizer {
   Quantizer(WeightPrecision precision, device::CoreShare& cores) : precision_(precision), pool_(cores) {}
 
   WeightPrecision precision() const { return precision_; }
+  // True for int8 and int4, of which transformed columns lose less.
+  bool makes_integers() const {
+    return precision_ == WeightPrecision::kInt8 || precision_ == WeightPrecision::kInt4;
+  }
+  // From now on integers are made of transformed columns (kernels::ColumnTransform), unless Convert is told
+  // otherwise.
+  void TransformColumns(ColumnExponents exponents = {}) {
+    transforms_ = makes_integers();
+    exponents_ = std::move(exponents);
+  }
+  bool transforms() const { return transforms_; }
+  const ColumnExponents& exponents() const { return exponents_; }
   // Convert reports to `progress`, out of the values that Expect named.
   void Report(ConversionProgress progress) { progress_ = std::move(progress); }
   void Expect(int64_t values) {
@@ -68,15 +82,19 @@ class Quantizer {
   // Whether Convert would change a matrix of this dtype, the tensor `name`.
   bool Changes(tensor::DType dtype, std::string_view name) const;
   // The columns `own` of all rows of `matrix`, the tensor `name`, which need not be aligned. Of 4 bits,
-  // columns that do not begin with a group become the int8 weights that they stand for. INVALID_ARGUMENT
-  // names the first row that holds no finite number, or if integers can't have rows of this length.
-  absl::StatusOr<ConvertedMatrix> Convert(std::string_view name, const kernels::WeightView& matrix,
-                                          Range own);
+  // columns that do not begin with a group become the int8 weights that they stand for. runs: whatever the
+  // ranks, `own` are whole runs of so many columns, so that blocks of a transform lie in one; 0: columns are
+  // not transformed. INVALID_ARGUMENT names the first row that holds no finite number, or if integers can't
+  // have rows of this length, or if `own` cuts a block.
+  absl::StatusOr<ConvertedMatrix> Convert(std::string_view name, const kernels::WeightView& matrix, Range own,
+                                          int64_t runs = 0);
 
  private:
   void ToLattice(std::span<const float> row, int64_t r, Range own, ConvertedMatrix& out) const;
 
   const WeightPrecision precision_;
+  bool transforms_ = false;
+  ColumnExponents exponents_;
   device::ThreadPool pool_;
   ConversionProgress progress_;  // or empty
   int64_t all_ = 0, done_ = 0;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -42,21 +41,36 @@ ConvertedMatrix InHalves(ConvertedMatrix matrix, int64_t paired) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<const TensorPart> parts,
-                                                                   int64_t cols, Range own_cols) {
-  std::vector<WeightView> views;
-  std::vector<std::vector<std::byte>> copies;  // of what lies unaligned in its file or is cut out of rows
-  std::deque<ConvertedMatrix> conversions;
-  const auto refused = [&](const std::string& name, const absl::Status& status) {
-    return absl::Status(status.code(),
-                        fmt::format("{}: tensor \"{}\": {}", folder_, name, std::string(status.message())));
-  };
+                                                                   int64_t cols, Range own_cols,
+                                                                   int64_t runs) {
+  ReadParts read;
+  BATON_RETURN_IF_ERROR(ReadAll(parts, cols, own_cols, runs, &read));
+  if (kernels_ == nullptr) return nullptr;
+  const auto transformed = [](const WeightView& view) { return !view.quantization.transform.none(); };
+  const auto kept = [&](const WeightView& view) { return view.quantized() && !transformed(view); };
+  if (std::ranges::any_of(read.views, transformed) && std::ranges::any_of(read.views, kept)) {
+    // Beside integers that are kept as they are stored, the rest is made of the same columns.
+    read = {};
+    BATON_RETURN_IF_ERROR(ReadAll(parts, cols, own_cols, /*runs=*/0, &read));
+  }
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> packed = kernels_->Pack(read.views);
+  if (packed.ok()) return packed;
+  return Refused(parts.front().name, packed.status());
+}
+
+absl::Status TensorLoader::Refused(const std::string& name, const absl::Status& status) const {
+  return {status.code(), fmt::format("{}: tensor \"{}\": {}", folder_, name, std::string(status.message()))};
+}
+
+absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t cols, Range own_cols,
+                                   int64_t runs, ReadParts* read) {
   for (const TensorPart& part : parts) {
     if (const auto names = quantized_.TensorsOf(part.name); !names.empty()) {
       taken_.insert(names.begin(), names.end());
-      absl::StatusOr<ConvertedMatrix> made = Quantized(part, cols, own_cols);
-      if (!made.ok()) return refused(part.name, made.status());
+      absl::StatusOr<ConvertedMatrix> made = Quantized(part, cols, own_cols, runs);
+      if (!made.ok()) return Refused(part.name, made.status());
       if (kernels_ != nullptr && part.paired != 0) *made = InHalves(*std::move(made), part.paired);
-      if (kernels_ != nullptr) views.push_back(conversions.emplace_back(*std::move(made)).view);
+      if (kernels_ != nullptr) read->views.push_back(read->conversions.emplace_back(*std::move(made)).view);
       continue;
     }
     const int64_t shape[] = {part.rows, cols};
@@ -68,18 +82,19 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
       ConvertedMatrix rows;
       rows.values.assign(data, data + part.own.count * cols * size);
       rows.view.rows = part.own.count;
-      data = copies.emplace_back(InHalves(std::move(rows), part.paired).values).data();
+      data = read->copies.emplace_back(InHalves(std::move(rows), part.paired).values).data();
     }
     if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype, part.name)) {
       absl::StatusOr<ConvertedMatrix> made = quantizer_->Convert(
-          part.name, {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols);
-      if (!made.ok()) return refused(part.name, made.status());
-      views.push_back(conversions.emplace_back(*std::move(made)).view);
+          part.name, {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols,
+          runs);
+      if (!made.ok()) return Refused(part.name, made.status());
+      read->views.push_back(read->conversions.emplace_back(*std::move(made)).view);
       converted_ = true;
       continue;
     }
     if (own_cols.count != cols) {
-      std::vector<std::byte>& cut = copies.emplace_back();
+      std::vector<std::byte>& cut = read->copies.emplace_back();
       cut.reserve(static_cast<size_t>(part.own.count * own_cols.count * size));
       for (int64_t r = 0; r < part.own.count; ++r) {
         const std::byte* begin = data + (r * cols + own_cols.begin) * size;
@@ -87,18 +102,16 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
       }
       data = cut.data();
     } else if (reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(size) != 0) {
-      data = copies.emplace_back(data, data + part.own.count * cols * size).data();
+      data = read->copies.emplace_back(data, data + part.own.count * cols * size).data();
     }
-    views.push_back({.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count});
+    read->views.push_back(
+        {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count});
   }
-  if (kernels_ == nullptr) return nullptr;
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> packed = kernels_->Pack(views);
-  if (packed.ok()) return packed;
-  return refused(parts.front().name, packed.status());
+  return absl::OkStatus();
 }
 
-absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, int64_t cols,
-                                                        Range own_cols) {
+absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, int64_t cols, Range own_cols,
+                                                        int64_t runs) {
   const Range own = kernels_ != nullptr ? part.own : Range{0, 0};
   BATON_ASSIGN_OR_RETURN(ConvertedMatrix whole, quantized_.Read(part.name, part.rows, cols, own));
   if (kernels_ == nullptr) return whole;
@@ -111,7 +124,7 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
     return Columns(std::move(whole), own_cols);
   }
   converted_ = true;
-  return quantizer_->Convert(part.name, whole.view, own_cols);
+  return quantizer_->Convert(part.name, whole.view, own_cols, runs);
 }
 
 absl::StatusOr<kernels::Values> TensorLoader::Ones(int64_t count) const {

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/kernels/kernels.h"
@@ -47,9 +49,11 @@ class TensorLoader {
         quantized_(checkpoint, stored, fused_experts),
         fused_(checkpoint, stored, fused_experts) {}
 
-  // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`.
+  // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`. runs:
+  // as Quantizer::Convert has them.
   absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Matrix(std::span<const TensorPart> parts,
-                                                                int64_t cols, Range own_cols);
+                                                                int64_t cols, Range own_cols,
+                                                                int64_t runs = 0);
   // Whether the quantizer changed a matrix so far.
   bool converted() const { return converted_; }
   // Vectors of `rows` values each, one after the other or multiplied by each other, divided, as float32.
@@ -65,8 +69,19 @@ class TensorLoader {
   absl::Status NothingLeft(const ModelConfig& config) const;
 
  private:
+  // The parts of a matrix, and what their bytes lie in that are not the checkpoint's.
+  struct ReadParts {
+    std::vector<kernels::WeightView> views;
+    std::vector<std::vector<std::byte>> copies;  // of what lies unaligned in its file or is cut out of rows
+    std::deque<ConvertedMatrix> conversions;
+  };
+
+  absl::Status ReadAll(std::span<const TensorPart> parts, int64_t cols, Range own_cols, int64_t runs,
+                       ReadParts* read);
   // A quantized matrix of the checkpoint: this rank's part, in the precision of the quantizer.
-  absl::StatusOr<ConvertedMatrix> Quantized(const TensorPart& part, int64_t cols, Range own_cols);
+  absl::StatusOr<ConvertedMatrix> Quantized(const TensorPart& part, int64_t cols, Range own_cols,
+                                            int64_t runs);
+  absl::Status Refused(const std::string& name, const absl::Status& status) const;
   // A tensor of numbers, not of integers that stand for them.
   absl::StatusOr<const StoredTensor*> Take(const std::string& name, std::span<const int64_t> shape);
 

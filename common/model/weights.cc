@@ -22,6 +22,7 @@ struct Source {
   std::vector<TensorPart> parts;
   int64_t cols = 0;      // of a matrix, in the file
   Range own_cols;        // of them, this rank's
+  int64_t runs = 0;      // every rank has whole runs of so many columns
   double divisor = 1;    // of a vector
   bool product = false;  // the vector is the product of its parts
   int64_t ones = 0;      // or it is of so many ones
@@ -71,18 +72,21 @@ class WeightList {
     if (!config_.tied_embeddings) {
       AddMatrix(weights.own_head, {{names_.head, config_.vocabulary, tokens}}, config_.hidden, hidden_);
     }
-    AddVector(&weights.final_norm, {{names_.body + "norm.weight", config_.hidden, hidden_}});
-    sources_.back().divisor = config_.logits_divisor;  // logits are linear in this vector
+    AddFinalNorm(weights.final_norm);
     weights.layers.resize(static_cast<size_t>(config_.layers));
-    for (int l = 0; l < config_.layers; ++l) {
-      LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
-      const std::string prefix = fmt::format("{}layers.{}.", names_.body, l);
-      AddAttention(prefix, layer.attention);
-      if (config_.has_experts(l)) {
-        AddExperts(l, prefix, layer.feed_forward.emplace<ExpertWeights>());
-      } else {
-        AddFeedForward(prefix, layer.feed_forward.emplace<FeedForwardWeights>());
-      }
+    for (int l = 0; l < config_.layers; ++l) AddLayer(l, weights.layers[static_cast<size_t>(l)]);
+  }
+  void AddFinalNorm(kernels::Values& to) {
+    AddVector(&to, {{names_.body + "norm.weight", config_.hidden, hidden_}});
+    sources_.back().divisor = config_.logits_divisor;  // logits are linear in this vector
+  }
+  void AddLayer(int number, LayerWeights& layer) {
+    const std::string prefix = fmt::format("{}layers.{}.", names_.body, number);
+    AddAttention(prefix, layer.attention);
+    if (config_.has_experts(number)) {
+      AddExperts(number, prefix, layer.feed_forward.emplace<ExpertWeights>());
+    } else {
+      AddFeedForward(prefix, layer.feed_forward.emplace<FeedForwardWeights>());
     }
   }
 
@@ -126,7 +130,7 @@ class WeightList {
       AddVector(&to.q_norm, {{self + "q_norm.weight", wide ? q_rows : dim, wide ? q : head}});
       AddVector(&to.k_norm, {{self + "k_norm.weight", wide ? kv_rows : dim, wide ? kv : head}});
     }
-    AddMatrix(to.output, {{self + "o_proj.weight", config_.hidden, hidden_}}, q_rows, q);
+    AddMatrix(to.output, {{self + "o_proj.weight", config_.hidden, hidden_}}, q_rows, q, dim);
     if (config_.output_bias) {
       AddVector(&to.output_bias, {{self + "o_proj.bias", config_.hidden, hidden_}});
     }
@@ -156,7 +160,7 @@ class WeightList {
       return parts;
     };
     AddMatrix(to.gate_up, inner("weight"), config_.hidden, hidden_);
-    AddMatrix(to.down, {{mlp + "down_proj.weight", config_.hidden, hidden_}}, wide, own);
+    AddMatrix(to.down, {{mlp + "down_proj.weight", config_.hidden, hidden_}}, wide, own, RunsOf(wide));
     if (config_.mlp_bias) {
       AddVector(&to.gate_up_bias, inner("bias"));
       AddVector(&to.down_bias, {{mlp + "down_proj.bias", config_.hidden, hidden_}});
@@ -190,7 +194,7 @@ class WeightList {
       const Range own = shard_.Of(width);
       AddMatrix(expert.gate_up, {{of("gate_proj", "w1"), width, own}, {of("up_proj", "w3"), width, own}},
                 config_.hidden, hidden_);
-      AddMatrix(expert.down, {{of("down_proj", "w2"), config_.hidden, hidden_}}, width, own);
+      AddMatrix(expert.down, {{of("down_proj", "w2"), config_.hidden, hidden_}}, width, own, RunsOf(width));
       if (id < mixture.experts) {
         for (Source* source : {&sources_.end()[-2], &sources_.back()}) {
           source->expert = &expert;
@@ -210,12 +214,16 @@ class WeightList {
     }
   }
 
+  // Columns that ranks share: up to eight ranks have whole runs of so many.
+  static int64_t RunsOf(int64_t cols) { return cols / std::min<int64_t>(8, cols & -cols); }
+
+  // runs: Source::runs, of columns that ranks share; 0: every rank has all of them.
   void AddMatrix(std::unique_ptr<kernels::PackedMatrix>& to, std::vector<TensorPart> parts, int64_t cols,
-                 Range own_cols) {
-    sources_.push_back({&to, std::move(parts), cols, own_cols});
+                 Range own_cols, int64_t runs = 0) {
+    sources_.push_back({&to, std::move(parts), cols, own_cols, runs == 0 ? cols : runs});
   }
   void AddVector(kernels::Values* to, std::vector<TensorPart> parts) {
-    sources_.push_back({to, std::move(parts), 0, {}});
+    sources_.push_back({to, std::move(parts), 0, {}, 0});
   }
 
   const ModelConfig& config_;
@@ -228,7 +236,7 @@ class WeightList {
 // Loads one weight; its packed bytes.
 absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
   if (const auto* matrix = std::get_if<MatrixSlot>(&source.to)) {
-    BATON_ASSIGN_OR_RETURN(**matrix, loader.Matrix(source.parts, source.cols, source.own_cols));
+    BATON_ASSIGN_OR_RETURN(**matrix, loader.Matrix(source.parts, source.cols, source.own_cols, source.runs));
     return **matrix == nullptr ? 0 : (**matrix)->bytes();
   }
   BATON_ASSIGN_OR_RETURN(kernels::Values values,
@@ -323,15 +331,72 @@ absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint&
   return LoadAll(folder, checkpoint, config, stored, shard, &kernels, &quantizer, experts);
 }
 
+struct StoredLayers::Reading {
+  const ModelConfig& config;
+  const Names names;
+  const Shard whole;
+  TensorLoader loader;
+};
+
+StoredLayers::StoredLayers(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
+                           const QuantizationConfig& stored, kernels::Kernels& kernels)
+    : reading_(new Reading{.config = config,
+                           .names = Names(checkpoint, config),
+                           .whole = {},
+                           .loader = TensorLoader(folder, checkpoint, &kernels, nullptr, stored)}) {}
+StoredLayers::~StoredLayers() = default;
+
+absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> StoredLayers::Embeddings(
+    std::span<const int64_t> ids) {
+  std::vector<TensorPart> rows;
+  for (const int64_t id : ids) {
+    rows.push_back({reading_->names.embedding, reading_->config.vocabulary, {id, 1}});
+  }
+  const int64_t cols = reading_->config.hidden;
+  return reading_->loader.Matrix(rows, cols, {0, cols}, cols);
+}
+
+absl::StatusOr<StoredLayer> StoredLayers::Layer(int layer) {
+  StoredLayer read;
+  WeightList list(reading_->config, reading_->names, reading_->whole);
+  list.AddLayer(layer, read.weights);
+  auto& dense = std::get<FeedForwardWeights>(read.weights.feed_forward);
+  for (const Source& source : list.sources()) {
+    BATON_RETURN_IF_ERROR(LoadOne(source, reading_->loader).status());
+    for (const auto& [matrix, tensors] :
+         {std::pair{&read.weights.attention.qkv, &read.qkv},
+          std::pair{&read.weights.attention.output, &read.output}, std::pair{&dense.gate_up, &read.gate_up},
+          std::pair{&dense.down, &read.down}}) {
+      const auto* const slot = std::get_if<MatrixSlot>(&source.to);
+      if (slot == nullptr || *slot != matrix) continue;
+      for (const TensorPart& part : source.parts) tensors->push_back(part.name);
+    }
+  }
+  return read;
+}
+
+absl::StatusOr<kernels::Values> StoredLayers::FinalNorm() {
+  kernels::Values norm;
+  WeightList list(reading_->config, reading_->names, reading_->whole);
+  list.AddFinalNorm(norm);
+  BATON_RETURN_IF_ERROR(LoadOne(list.sources().front(), reading_->loader).status());
+  return norm;
+}
+
+const std::string& StoredLayers::head() const {
+  return reading_->config.tied_embeddings ? reading_->names.embedding : reading_->names.head;
+}
+
 std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig& stored, bool converted,
-                          WeightPrecision precision) {
+                          const Quantizer& quantizer) {
   const std::string conversion =
-      stored.Describe() + std::string(converted ? Name(precision) : std::string_view());
+      stored.Describe() + std::string(converted ? Name(quantizer.precision()) : std::string_view());
   if (conversion.empty()) return checkpoint.Digest();
   Sha256 sha;
   sha.Update(checkpoint.Digest());
   // Another rule for the same name needs another version.
-  sha.Update(fmt::format("{}/1", conversion));
+  sha.Update(fmt::format("{}/{}", conversion, converted && quantizer.transforms() ? 2 : 1));
+  if (converted) sha.Update(quantizer.exponents().Digest());
   const Sha256Digest digest = sha.Finish();
   return {digest.begin(), digest.end()};
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -104,10 +105,35 @@ absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint&
                                     const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer,
                                     const RoutedExperts& experts = {});
 
+// A dense model as it is stored, whole, a part at a time. Names as PackWeights takes them; errors are its
+// errors. What it is given outlives it. Of one load, on its thread.
+struct StoredLayer {
+  LayerWeights weights;
+  // The tensors that its matrices are stacked of.
+  std::vector<std::string> qkv, output, gate_up, down;
+};
+class StoredLayers {
+ public:
+  StoredLayers(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
+               const QuantizationConfig& stored, kernels::Kernels& kernels);
+  ~StoredLayers();
+
+  // The rows of these ids, one after the other.
+  absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Embeddings(std::span<const int64_t> ids);
+  absl::StatusOr<StoredLayer> Layer(int layer);
+  absl::StatusOr<kernels::Values> FinalNorm();
+  // The tensor that is the head.
+  const std::string& head() const;
+
+ private:
+  struct Reading;
+  std::unique_ptr<Reading> reading_;
+};
+
 // What a model's weights are, 32 bytes: a digest of the checkpoint's bytes, and of how they were read and
 // converted. `converted`: Weights::converted. Reads everything once.
 std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig& stored, bool converted,
-                          WeightPrecision precision);
+                          const Quantizer& quantizer);
 
 // The field of the config for which only backends in host memory have an operation; empty: there is none.
 std::string HostOnly(const ModelConfig& config);

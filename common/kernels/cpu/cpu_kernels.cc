@@ -46,7 +46,7 @@ class CpuKernels final : public Kernels {
   std::string numerics() const override {
     // Norms, rotations and attention are float32 whatever the weights' format.
     std::set<std::string_view> classes = {cpu::FloatNumerics(isa_)};
-    for (const cpu::WeightFormat* format : formats_) classes.insert(format->numerics(isa_));
+    classes.insert(numerics_.begin(), numerics_.end());
     return fmt::format("{}", fmt::join(classes, "+"));
   }
 
@@ -60,9 +60,10 @@ class CpuKernels final : public Kernels {
     return "";
   }
 
+  bool takes_transforms() const override { return true; }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<Panels> packed, Panels::Pack(parts, isa_, memory_, pool_));
-    formats_.insert(&packed->format());
+    numerics_.insert(packed->numerics());
     return packed;
   }
   absl::Status CheckLayout(const kv::KvLayout& layout, int head_dim) const override {
@@ -122,11 +123,12 @@ class CpuKernels final : public Kernels {
   // task(panel, first row, rows) for every panel and, where there are few panels, slices of the rows.
   template <typename Task>
   void ForPanels(const Panels& panels, int64_t rows, const Task& task);
-  // The rows of x as integers, valid until the next call. largest [x.rows], or null: of each row itself.
-  cpu::QuantizedRows Quantize(Matrix x, const cpu::IntegerKernel& integers, const int32_t* largest);
+  // The rows of x as the product with `panels` wants them, valid until the next call. largest [x.rows], or
+  // null: of each row itself.
+  cpu::QuantizedRows Quantize(Matrix x, const Panels& panels, const int32_t* largest);
 
   const cpu::Isa isa_;
-  std::set<const cpu::WeightFormat*> formats_;  // of all that was packed
+  std::set<std::string_view> numerics_;  // of all that was packed
   const cpu::Attend attend_;
   const cpu::IntegerProducts& integers_;  // of attention
   const cpu::ElementwiseTable& elementwise_;
@@ -198,7 +200,7 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
       << " bias of " << bias.size();
   if (x.rows == 0) return;
   cpu::QuantizedRows quantized;
-  if (panels.integers() != nullptr) quantized = Quantize(x, *panels.integers(), nullptr);
+  if (panels.integers() != nullptr) quantized = Quantize(x, panels, nullptr);
   if (x.rows == 1) {
     const int64_t abreast = panels.abreast(), tasks = (panels.panels() + abreast - 1) / abreast;
     const auto task = [&](int64_t i) {
@@ -228,9 +230,9 @@ void CpuKernels::MatMulSum(Matrix x, const PackedMatrix& w, std::span<const floa
   if (x.rows == 0) return;
   // The scale of a row is that of all its columns, and integers of all ranks add up without rounding.
   largest_.resize(static_cast<size_t>(x.rows));
-  For(x.rows, x.rows * x.cols, [&](int64_t r) { largest_[r] = integers->largest(x.row(r), x.cols); });
+  For(x.rows, x.rows * x.cols, [&](int64_t r) { largest_[r] = panels.LargestOf(x.row(r)); });
   group.AllMax(largest_);
-  const cpu::QuantizedRows quantized = Quantize(x, *integers, largest_.data());
+  const cpu::QuantizedRows quantized = Quantize(x, panels, largest_.data());
   sums_.resize(static_cast<size_t>(x.rows * panels.rows()));
   const auto each_panel = [&](const auto& task) {
     ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
@@ -257,13 +259,11 @@ void CpuKernels::ForPanels(const Panels& panels, int64_t rows, const Task& task)
   });
 }
 
-cpu::QuantizedRows CpuKernels::Quantize(Matrix x, const cpu::IntegerKernel& integers,
-                                        const int32_t* largest) {
-  const int64_t stride = integers.row_bytes(x.cols);
+cpu::QuantizedRows CpuKernels::Quantize(Matrix x, const Panels& panels, const int32_t* largest) {
+  const int64_t stride = panels.integers()->row_bytes(x.cols);
   quantized_.resize(std::max(quantized_.size(), static_cast<size_t>(x.rows * stride)));
   For(x.rows, x.rows * x.cols, [&](int64_t r) {
-    integers.quantize(x.row(r), x.cols, largest != nullptr ? largest[r] : integers.largest(x.row(r), x.cols),
-                      quantized_.data() + r * stride);
+    panels.Quantize(x.row(r), largest == nullptr ? nullptr : largest + r, quantized_.data() + r * stride);
   });
   return {quantized_.data(), stride};
 }

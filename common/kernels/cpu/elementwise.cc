@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/kernels/column_transform.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/cpu/elementwise.cc"
 #include <hwy/foreach_target.h>
@@ -152,11 +154,67 @@ void Rotate(float* x, const float* cos, const float* sin, int64_t half) {
   }
 }
 
+// Lane i and lane i ^ h change places.
+template <int h, class V>
+HWY_INLINE V Across(V x) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (h == 1) return hn::Shuffle2301(x);
+  if constexpr (h == 2) return hn::Shuffle1032(x);
+  if constexpr (h == 4) return hn::SwapAdjacentBlocks(x);
+  if constexpr (h == 8) return hn::ConcatLowerUpper(hn::DFromV<V>(), x, x);
+#endif
+  return x;
+}
+
+// H within a vector, from distance h on: of two lanes that are h apart, that with bit h of its number clear
+// takes their sum, and the other the difference.
+template <int h, class V>
+HWY_INLINE V HadamardWithin(V x) {
+  if constexpr (h < kLanes) {
+    const hn::RebindToUnsigned<hn::DFromV<V>> bits;
+    constexpr int kBit = h == 1 ? 0 : h == 2 ? 1 : h == 4 ? 2 : 3;
+    // Moved to where a float has its sign.
+    const auto sign = hn::ShiftLeft<31>(hn::ShiftRight<kBit>(hn::Iota(bits, 0)));
+    const V apart = hn::Add(Across<h>(x), hn::Xor(x, hn::BitCast(hn::DFromV<V>(), sign)));
+    return HadamardWithin<2 * h>(apart);
+  } else {
+    return x;
+  }
+}
+
+void HadamardOfBlocks(const float* x, const float* scales, int64_t block, int64_t n, float* out) {
+  constexpr int64_t kWhole = ColumnTransform::kMostBlock;
+  constexpr int kVectors = kWhole / kLanes;
+  if (block != kWhole) {
+    for (int64_t i = 0; i < n; ++i) out[i] = scales == nullptr ? x[i] : x[i] * scales[i];
+    return Hadamard({out, static_cast<size_t>(n)}, block);
+  }
+  for (int64_t first = 0; first < n; first += kWhole) {
+    Vec values[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      values[v] = hn::LoadU(F(), x + first + v * kLanes);
+      if (scales != nullptr) values[v] = hn::Mul(values[v], hn::LoadU(F(), scales + first + v * kLanes));
+      values[v] = HadamardWithin<1>(values[v]);
+    }
+    BATON_UNROLLED
+    for (int h = 1; h < kVectors; h *= 2) {
+      BATON_UNROLLED
+      for (int v = 0; v < kVectors; ++v) {
+        if (v & h) continue;
+        const Vec a = values[v], b = values[v + h];
+        values[v] = hn::Add(a, b);
+        values[v + h] = hn::Sub(a, b);
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(values[v], F(), out + first + v * kLanes);
+  }
+}
+
 }  // namespace
 
 const ElementwiseTable& Elementwise() {
   static constexpr ElementwiseTable table = {&RmsNorm,   &Add,          &SwiGlu, &ClampedSwiGlu,
-                                             &AddScaled, &Exponentials, &Rotate};
+                                             &AddScaled, &Exponentials, &Rotate, &HadamardOfBlocks};
   return table;
 }
 

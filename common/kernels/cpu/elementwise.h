@@ -23,6 +23,8 @@ struct ElementwiseTable {
   void (*exponentials)(const float* x, float shift, int64_t n, float* out);
   // x [2 * half]: the pair (x[i], x[i + half]) turns by the angle of cos[i], sin[i].
   void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
+  // out = H(x * scales), all [n], of blocks as ColumnTransform has them. scales null: ones. out is not x.
+  void (*hadamard)(const float* x, const float* scales, int64_t block, int64_t n, float* out);
 };
 
 const ElementwiseTable& ElementwiseFor(Isa isa);

@@ -125,14 +125,11 @@ void ExpertProducts::GroupRows(const Choices& choices, const ExpertLayer& layer)
 }
 
 void ExpertProducts::PlaceRow(int64_t slot, const Panels& weights, const float* row, const int32_t* largest) {
-  const IntegerKernel* const integers = weights.integers();
-  if (integers == nullptr) {
+  if (weights.integers() == nullptr) {
     std::copy_n(row, weights.cols(), x_.data() + slot * x_cols_);
     return;
   }
-  integers->quantize(row, weights.cols(),
-                     largest != nullptr ? *largest : integers->largest(row, weights.cols()),
-                     quantized_.data() + slot * row_bytes_);
+  weights.Quantize(row, largest, quantized_.data() + slot * row_bytes_);
 }
 
 void ExpertProducts::ForPanels(const ExpertLayer& layer, std::span<const Group> groups, Half half, Matrix out,
@@ -173,9 +170,8 @@ void ExpertProducts::MultiplySum(const ExpertLayer& layer, std::span<const Group
   };
   // The scale of a row is that of its whole width, and integers of all ranks add up without rounding.
   largest_.resize(static_cast<size_t>(slots));
-  For(slots, slots * widest_, [&](int64_t slot) {
-    largest_[static_cast<size_t>(slot)] = down(slot).integers()->largest(row(slot), down(slot).cols());
-  });
+  For(slots, slots * widest_,
+      [&](int64_t slot) { largest_[static_cast<size_t>(slot)] = down(slot).LargestOf(row(slot)); });
   group.AllMax(largest_);
   For(slots, slots * widest_,
       [&](int64_t slot) { PlaceRow(slot, down(slot), row(slot), &largest_[static_cast<size_t>(slot)]); });

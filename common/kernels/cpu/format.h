@@ -81,6 +81,9 @@ struct IntegerKernel {
   void (*finish)(const PanelProduct& job, const int32_t* sums, int64_t stride);
 };
 
+// The numerics of products of integers in transformed columns; those of others are their format's.
+inline constexpr std::string_view kTransformedNumerics = "cpu-i8/2";
+
 class WeightFormat {
  public:
   using Product = void (*)(const PanelProduct&);
@@ -119,8 +122,9 @@ const WeightFormat& I8Format();
 // 4 bits that stand for such int8, by groups of 16 columns (format_i4.cc).
 const WeightFormat& I4Format();
 
-// The format for a matrix of these parts: the smallest that takes all of them. It depends on the parts alone,
-// so that workers that load equal weights keep them in equal formats.
+// The format for a matrix of these parts: the smallest that takes all of them, as float32 if their columns
+// are transformed in different ways. It depends on the parts alone, so that workers that load equal weights
+// keep them in equal formats.
 const WeightFormat& FormatFor(std::span<const WeightView> parts);
 
 }  // namespace baton::kernels::cpu

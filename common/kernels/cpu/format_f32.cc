@@ -2,6 +2,8 @@
 // that one pass through it reads memory in order, once:
 //
 //   panel := column[cols],   column := 64 floats, value i of row i
+#include <vector>
+
 #include "common/kernels/cpu/format.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -47,7 +49,16 @@ class F32WeightFormat final : public WeightFormat {
   }
   void PackRow(const WeightView& part, int64_t from, std::byte* panel, int row) const override {
     float* column = reinterpret_cast<float*>(panel) + row;
-    for (int64_t c = 0; c < part.cols; ++c) column[c * kPanelRows] = ValueAt(part, from, c);
+    if (part.quantization.transform.none()) {
+      for (int64_t c = 0; c < part.cols; ++c) column[c * kPanelRows] = ValueAt(part, from, c);
+      return;
+    }
+    std::vector<float> numbers(static_cast<size_t>(part.cols));
+    kernels::ReadRow(part, from, numbers);
+    for (const float number : numbers) {
+      *column = number;
+      column += kPanelRows;
+    }
   }
   void ReadRow(const std::byte* panel, int row, std::span<float> out) const override {
     const float* column = reinterpret_cast<const float*>(panel) + row;

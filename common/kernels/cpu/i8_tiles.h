@@ -14,14 +14,6 @@
 
 #include "common/kernels/cpu/format.h"
 
-// In front of each loop over the rows and vectors of a tile: where one of them stays a loop, its sums live in
-// memory and not in registers.
-#if defined(__clang__)
-#define BATON_UNROLLED _Pragma("clang loop unroll(full)")
-#else
-#define BATON_UNROLLED _Pragma("GCC unroll 16")
-#endif
-
 namespace baton::kernels::cpu {
 
 inline constexpr int kI8Step = 4;  // columns

@@ -1,12 +1,13 @@
 // What the formats of integer weights share (format_i8.cc, format_i4.cc): rows of x as integers, and the way
-// from exact sums to floats. Both are the definition of cpu-i8/1:
+// from exact sums to floats. Both are the definition of cpu-i8/1, and, of rows that ColumnTransform has been
+// applied to (as floats, each sum and product rounded once), of cpu-i8/2:
 //
 //   row of x:  a[k] = x[k] * (127 / max|x|), to the nearest integer, ties to even; d = max|x| / 127
 //   out[m][n] = float(sum over k of a[m][k] w[n][k]) * (d[m] * s[n]) (+ bias[n])
 //
 // The sum is an exact int32, whatever order, width or thread adds it up. It becomes a float once (to the
 // nearest, ties to even); the product of the scales, the product with it and the sum with the bias are
-// rounded once each. A row of x whose largest magnitude is below 2^-100 counts as zeros (d = 0), and one with
+// rounded once each. A row whose largest magnitude is below 2^-100 counts as zeros (d = 0), and one with
 // an infinity or a NaN makes NaNs (d = NaN, a = 0). All instruction sets do precisely this. Pure functions,
 // any thread.
 #pragma once

@@ -51,3 +51,11 @@ absl::StatusOr<Isa> ChooseIsa(std::string_view name);
   ((isa) >= ::baton::kernels::cpu::Isa::kAvx512 ? &BATON_IN_AVX512(function) \
    : (isa) == ::baton::kernels::cpu::Isa::kAvx2 ? &BATON_IN_AVX2(function)   \
                                                 : &HWY_STATIC_DISPATCH(function))
+
+// In front of each loop over vectors that are to stay in registers: where one of them stays a loop, they live
+// in memory.
+#if defined(__clang__)
+#define BATON_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define BATON_UNROLLED _Pragma("GCC unroll 16")
+#endif

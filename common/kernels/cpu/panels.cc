@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView>
   }
   const WeightFormat& format = FormatFor(parts);
   auto packed = std::unique_ptr<Panels>(new Panels(rows, parts[0].cols, format, isa));
+  if (packed->integers_ != nullptr) packed->Transform(parts[0].quantization.transform);
   packed->memory_ = memory.Take(static_cast<size_t>(packed->bytes()));
   if (packed->memory_ == nullptr) {
     return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of weights", packed->bytes()));
@@ -74,9 +75,38 @@ PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bia
           .panel_bytes = panel_bytes_};
 }
 
+void Panels::Transform(const ColumnTransform& transform) {
+  block_ = transform.block;
+  if (transform.exponents == nullptr) return;
+  scales_.resize(static_cast<size_t>(cols()));
+  for (size_t k = 0; k < scales_.size(); ++k) scales_[k] = PowerOfTwo(-transform.exponents[k]);
+}
+
+std::string_view Panels::numerics() const {
+  return block_ == 1 && scales_.empty() ? format_.numerics(isa_) : kTransformedNumerics;
+}
+
+const float* Panels::InBasis(const float* x) const {
+  if (block_ == 1 && scales_.empty()) return x;
+  thread_local std::vector<float> row;
+  row.resize(std::max(row.size(), static_cast<size_t>(cols())));
+  elementwise_.hadamard(x, scales_.empty() ? nullptr : scales_.data(), block_, cols(), row.data());
+  return row.data();
+}
+
+void Panels::Quantize(const float* x, const int32_t* largest, std::byte* row) const {
+  const float* const in_basis = InBasis(x);
+  integers_->quantize(in_basis, cols(), largest != nullptr ? *largest : integers_->largest(in_basis, cols()),
+                      row);
+}
+
+int32_t Panels::LargestOf(const float* x) const { return integers_->largest(InBasis(x), cols()); }
+
 void Panels::ReadRow(int64_t row, float* out) const {
-  format_.ReadRow(panel(row / kPanelRows), static_cast<int>(row % kPanelRows),
-                  {out, static_cast<size_t>(cols())});
+  const std::span<float> numbers(out, static_cast<size_t>(cols()));
+  format_.ReadRow(panel(row / kPanelRows), static_cast<int>(row % kPanelRows), numbers);
+  Hadamard(numbers, block_);
+  for (size_t k = 0; k < scales_.size(); ++k) out[k] *= scales_[k];
 }
 
 }  // namespace baton::kernels::cpu

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/check.h"
 #include "common/device/thread_pool.h"
+#include "common/kernels/cpu/elementwise.h"
 #include "common/kernels/cpu/format.h"
 #include "common/kernels/cpu/panel_memory.h"
 #include "common/kernels/kernels.h"
@@ -25,9 +26,15 @@ class Panels final : public PackedMatrix {
   static absl::StatusOr<std::unique_ptr<Panels>> Pack(std::span<const WeightView> parts, Isa isa,
                                                       PanelMemory& memory, device::ThreadPool& pool);
 
-  const WeightFormat& format() const { return format_; }
-  // Null, or what the rows of a product have to be quantized with.
+  // The class of its products' rounding.
+  std::string_view numerics() const;
+  // Null, or the steps of a product of integers. Its rows are those of Quantize.
   const IntegerKernel* integers() const { return integers_; }
+  // If there are integers(): a row of x [cols()] as a product wants it, of integers()->row_bytes(cols())
+  // bytes, with the `largest` magnitude that is to set its scale; null: its own, which LargestOf tells
+  // (IntegerKernel::largest).
+  void Quantize(const float* x, const int32_t* largest, std::byte* row) const;
+  int32_t LargestOf(const float* x) const;
   int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
   int64_t bytes() const override { return panels() * panel_bytes_; }
   bool exact_sums() const override { return integers_ != nullptr; }
@@ -37,7 +44,10 @@ class Panels final : public PackedMatrix {
   }
   void Place(std::span<const std::byte> image) override;
   std::unique_ptr<PackedMatrix> Unplaced(int64_t rows) const override {
-    return std::unique_ptr<PackedMatrix>(new Panels(rows, cols(), format_, isa_));
+    std::unique_ptr<Panels> unplaced(new Panels(rows, cols(), format_, isa_));
+    unplaced->block_ = block_;
+    unplaced->scales_ = scales_;
+    return unplaced;
   }
 
   // How many panels the product of one row takes at a time, the last time perhaps fewer.
@@ -59,7 +69,11 @@ class Panels final : public PackedMatrix {
         product_(format.ProductFor(isa)),
         integers_(format.IntegersFor(isa)),
         abreast_(format.Abreast(isa)),
+        elementwise_(ElementwiseFor(isa)),
         panel_bytes_(format.PanelBytes(cols)) {}
+  void Transform(const ColumnTransform& transform);
+  // A row of x in the basis of the columns, where the thread keeps it until the next one.
+  const float* InBasis(const float* x) const;
   const std::byte* panel(int64_t i) const {
     BATON_DCHECK(data_ != nullptr);
     return data_ + i * panel_bytes_;
@@ -70,7 +84,10 @@ class Panels final : public PackedMatrix {
   const WeightFormat::Product product_;
   const IntegerKernel* const integers_;  // null: the product reads floats
   const int abreast_;
+  const ElementwiseTable& elementwise_;
   const int64_t panel_bytes_;
+  int64_t block_ = 1;                  // ColumnTransform::block
+  std::vector<float> scales_;          // [cols] 2^-exponent of each column; empty: ones
   const std::byte* data_ = nullptr;    // null: nowhere
   std::shared_ptr<std::byte> memory_;  // null: they are not this matrix's own
 };

@@ -196,7 +196,7 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
     EXPECT_NE(stored->fingerprint().Digest(), integers->fingerprint().Digest());
   }
   EXPECT_EQ(LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kInt8)->fingerprint().numerics,
-            "cpu-f32/1+cpu-i8/1");
+            "cpu-f32/1+cpu-i8/2");
   EXPECT_LT(LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kInt8)->weight_bytes(),
             LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kBF16)->weight_bytes());
 }

@@ -10,45 +10,6 @@
 namespace baton::kernels {
 namespace {
 
-// Random values, factors and zeros within the lattice, and the same as int8.
-struct Lattice {
-  static constexpr int64_t kGroup = 16;
-  Integers integers;
-  std::vector<uint8_t> halves, factors, zeros;
-
-  Lattice(int64_t rows, int64_t cols, Random& random) : integers(rows, cols, random) {
-    const int64_t groups = (cols + kGroup - 1) / kGroup, row_bytes = (cols + 1) / 2;
-    halves.resize(static_cast<size_t>(rows * row_bytes));
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t g = 0; g < groups; ++g) {
-        // The ends of the range often, where products are largest.
-        const auto factor = static_cast<int>(std::clamp<int64_t>(random.Int(-2, 20), 1, 16));
-        const auto zero = static_cast<int>(std::clamp<int64_t>(random.Int(-3, 18), 0, 15));
-        factors.push_back(static_cast<uint8_t>(factor));
-        zeros.push_back(static_cast<uint8_t>(zero));
-        const int most = 127 / factor;
-        for (int64_t c = g * kGroup; c < std::min(cols, (g + 1) * kGroup); ++c) {
-          const auto drawn = static_cast<int>(std::clamp<int64_t>(random.Int(-4, 19), 0, 15));
-          const int value = std::clamp(drawn, std::max(0, zero - most), std::min(15, zero + most));
-          halves[static_cast<size_t>(r * row_bytes + c / 2)] |= static_cast<uint8_t>(value << (c % 2 * 4));
-          integers.values[static_cast<size_t>(r * cols + c)] = static_cast<int8_t>(factor * (value - zero));
-        }
-      }
-    }
-  }
-  WeightView view() const {
-    return {halves.data(),
-            tensor::DType::kI8,
-            integers.rows,
-            integers.cols,
-            {.bits = 4,
-             .group = kGroup,
-             .scales = integers.scales.data(),
-             .zeros = zeros.data(),
-             .factors = factors.data()}};
-  }
-};
-
 TEST(I4ProductTest, EveryInstructionSetBatchAndThreadCountGivesTheBitsOfInt8) {
   constexpr uint64_t kSeed = 71;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);

@@ -41,6 +41,74 @@ TEST(QuantizerTest, ARowIsScaledByItsLargestMagnitude) {
   EXPECT_EQ(kernels::ValueAt(made->view, 2, 4), 0.25f / 127.0f * 127.0f);
 }
 
+// Rows with a few columns far larger than the others.
+std::vector<float> WithOutliers(int64_t rows, int64_t cols) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(rows * cols));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = normal(random) * (i % static_cast<size_t>(cols) % 50 == 7 ? 30.0f : 1.0f);
+  }
+  return values;
+}
+
+double SquaredError(const ConvertedMatrix& made, const std::vector<float>& values) {
+  double error = 0;
+  std::vector<float> row(static_cast<size_t>(made.view.cols));
+  for (int64_t r = 0; r < made.view.rows; ++r) {
+    kernels::ReadRow(made.view, r, row);
+    for (size_t c = 0; c < row.size(); ++c) {
+      error += std::pow(row[c] - values[static_cast<size_t>(r) * row.size() + c], 2);
+    }
+  }
+  return error;
+}
+
+TEST(QuantizerTest, TransformedColumnsLoseLessOfRowsWithOutliers) {
+  constexpr int64_t kRows = 40, kCols = 192;
+  const std::vector<float> values = WithOutliers(kRows, kCols);
+  for (const WeightPrecision precision : {WeightPrecision::kInt8, WeightPrecision::kInt4}) {
+    Quantizer plain(precision, 1), transforming(precision, 3);
+    EXPECT_FALSE(plain.transforms());
+    transforming.TransformColumns();
+    EXPECT_TRUE(transforming.transforms());
+    const auto before = plain.Convert("up_proj.weight", ViewOf(values, kRows), {0, kCols}, kCols);
+    const auto after = transforming.Convert("up_proj.weight", ViewOf(values, kRows), {0, kCols}, kCols);
+    ASSERT_TRUE(before.ok() && after.ok());
+    EXPECT_TRUE(before->view.quantization.transform.none());
+    EXPECT_EQ(after->view.quantization.transform.block, 64);
+    EXPECT_LT(SquaredError(*after, values), 0.7 * SquaredError(*before, values)) << Name(precision);
+    const auto asked = transforming.Convert("up_proj.weight", ViewOf(values, kRows), {0, kCols});
+    EXPECT_EQ(asked->values, before->values);
+    EXPECT_TRUE(asked->view.quantization.transform.none());
+  }
+  Quantizer halves(WeightPrecision::kBF16, 1);
+  halves.TransformColumns();
+  EXPECT_FALSE(halves.transforms());
+}
+
+TEST(QuantizerTest, ASplitOfTransformedColumnsCutsNoBlock) {
+  constexpr int64_t kRows = 20, kCols = 192;
+  const std::vector<float> values = WithOutliers(kRows, kCols);
+  for (const WeightPrecision precision : {WeightPrecision::kInt8, WeightPrecision::kInt4}) {
+    Quantizer quantizer(precision, 2);
+    quantizer.TransformColumns();
+    const auto whole = quantizer.Convert("up_proj.weight", ViewOf(values, kRows), {0, kCols}, 32);
+    const auto right = quantizer.Convert("up_proj.weight", ViewOf(values, kRows), {96, 96}, 32);
+    ASSERT_TRUE(whole.ok() && right.ok());
+    EXPECT_EQ(whole->scales, right->scales);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < 96; ++c) {
+        ASSERT_EQ(kernels::ValueAt(right->view, r, c), kernels::ValueAt(whole->view, r, 96 + c));
+      }
+    }
+    const absl::Status cut =
+        quantizer.Convert("up_proj.weight", ViewOf(values, kRows), {96, 96}, kCols).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(cut)) << cut;
+    EXPECT_THAT(std::string(cut.message()), HasSubstr("96 of its 192 columns"));
+  }
+}
+
 TEST(QuantizerTest, ColumnsOfASplitAreThoseOfTheWhole) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
