@@ -102,8 +102,8 @@ class Limits {
     if (kernels_->takes_transforms()) quantizer.TransformColumns();
     model::ConvertedMatrix converted{.view = wide};
     if (precision != WeightPrecision::kStored) {
-      BATON_ASSIGN_OR_RETURN(
-          converted, quantizer.Convert("limit", wide, {.begin = 0, .count = size_.depth}, size_.depth));
+      BATON_ASSIGN_OR_RETURN(converted, quantizer.Convert("limit", wide, {.begin = 0, .count = size_.depth},
+                                                          kernels::TransformBlock(size_.depth)));
     }
     BATON_ASSIGN_OR_RETURN(packed_, kernels_->Pack({&converted.view, 1}));
     return absl::OkStatus();

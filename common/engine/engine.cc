@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/thread_pool.h"
+#include "common/model/measure_columns.h"
 
 namespace baton::engine {
 namespace {
@@ -126,12 +127,21 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
     BATON_ASSIGN_OR_RETURN(auto group, kernels::MakeGroup(kernels));
     for (size_t r = 0; r < ranks.size(); ++r) ranks[r].group = std::move(group[r]);
   }
+  // Once for all ranks, on all cores, by kernels of their own, whose matrices are none of a rank's.
+  model::ColumnExponents exponents;
+  if (kernels.front()->takes_transforms() &&
+      (MakesIntegers(options.weights) || MakesIntegers(options.draft_weights.value_or(options.weights)))) {
+    BATON_ASSIGN_OR_RETURN(const auto measuring,
+                           kernels::MakeKernels(options.backend, cores, options.cuda, shared));
+    BATON_ASSIGN_OR_RETURN(exponents, model::MeasureColumns(options.model_folder, *measuring));
+  }
   // Each rank loads its part on its own thread; no rank waits for another there, so each may fail alone.
   std::vector<absl::Status> loaded(ranks.size());
   threads->Run([&](int r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
     auto decoder = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
                                              {.precision = options.weights,
+                                              .exponents = exponents,
                                               .threads = std::max(1, cores / options.tp),
                                               .cores = shared,
                                               .progress = r == 0 ? options.weights_progress : nullptr,
@@ -144,6 +154,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
     if (!options.draft_weights.has_value()) return;
     auto draft = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
                                            {.precision = *options.draft_weights,
+                                            .exponents = exponents,
                                             .threads = std::max(1, cores / options.tp),
                                             .cores = shared,
                                             .progress = r == 0 ? options.weights_progress : nullptr,

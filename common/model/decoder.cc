@@ -15,7 +15,6 @@
 #include "common/model/arena.h"
 #include "common/model/attention_block.h"
 #include "common/model/checkpoint.h"
-#include "common/model/column_exponents.h"
 #include "common/model/expert_block.h"
 #include "common/model/expert_packing.h"
 #include "common/model/expert_store.h"
@@ -385,15 +384,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
     BATON_ASSIGN_OR_RETURN(RopeAngles own, RopeAngles::Other(config));
     BATON_ASSIGN_OR_RETURN(other, Angles::Place(std::move(own), kernels.memory()));
   }
-  if (kernels.takes_transforms() && quantizer.makes_integers()) {
-    ColumnExponents exponents;
-    if (config.experts.experts == 0) {
-      BATON_ASSIGN_OR_RETURN(
-          exponents, ColumnExponents::Measure(folder, checkpoint, config, stored, angles.table(config),
-                                              other.table(config), kernels));
-    }
-    quantizer.TransformColumns(std::move(exponents));
-  }
+  if (kernels.takes_transforms()) quantizer.TransformColumns(options.exponents);
   BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, stored, rank.shard, kernels,
                                                       quantizer, {.outside = file != nullptr}));
   std::string digest;

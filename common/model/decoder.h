@@ -14,6 +14,7 @@
 #include "common/kernels/collective.h"
 #include "common/kernels/kernels.h"
 #include "common/kv/store/kv_store.h"
+#include "common/model/column_exponents.h"
 #include "common/model/config/config.h"
 #include "common/model/landing.h"
 #include "common/model/quantizer.h"
@@ -42,6 +43,8 @@ struct ForwardBatch {
 // How matrices are kept.
 struct WeightOptions {
   WeightPrecision precision = WeightPrecision::kStored;
+  // MeasureColumns of the folder, for the columns that int8 and int4 transform.
+  ColumnExponents exponents = {};
   // That convert them.
   int threads = 1;
   // Null: `threads` are its own. Otherwise it converts on the cores that the share has.

@@ -97,7 +97,8 @@ absl::Status CheckFits(const ExpertFile& file, std::string_view weights_digest, 
   const auto* own = reinterpret_cast<const char*>(file.weights().data());
   if (weights_digest != std::string_view(own, file.weights().size())) {
     return absl::FailedPreconditionError(fmt::format(
-        "{}: was packed of other weights than this model has: pack the experts again (baton model pack)",
+        "{}: was packed of other weights than this model has, or by another version: pack the experts again "
+        "(baton model pack)",
         file.name()));
   }
   size_t found = 0;

@@ -1,7 +1,9 @@
 // WriteQuantized: a model folder with its matrices in fewer bits, as compressed-tensors writes them, so that
 // other programs read it too: int8 as `int-quantized` (W8A8: weights with a scale per row, activations with
-// one per token), 4 bits as `pack-quantized` with zeros, in groups of 16. What a decoder makes of it is bit
-// for bit what it makes of the source with the same --weights. Any thread.
+// one per token), 4 bits as `pack-quantized` with zeros, in groups of 16. Its columns are
+// not transformed, which other programs would not undo: a decoder loses more by it than by the source with
+// the same
+// --weights. Any thread.
 #pragma once
 
 #include <cstdint>

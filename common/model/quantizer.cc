@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "common/base/check.h"
 #include "common/model/lattice.h"
 #include "common/tensor/dtype.h"
 
@@ -111,7 +112,7 @@ void Quantizer::ToLattice(std::span<const float> row, int64_t r, Range own, Conv
 }
 
 absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const WeightView& matrix, Range own,
-                                                   int64_t runs) {
+                                                   int64_t block) {
   const WeightPrecision precision = PrecisionOf(precision_, name);
   const bool integers = precision != WeightPrecision::kBF16;
   if (integers && matrix.cols > kMostColumns) {
@@ -119,8 +120,10 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
                                                   Name(precision), kMostColumns, matrix.cols));
   }
   kernels::ColumnTransform transform;
-  if (integers && transforms_ && runs > 0) {
-    transform = {.block = kernels::TransformBlock(runs), .exponents = exponents_.Of(name)};
+  if (integers && transforms_ && block > 0) {
+    BATON_CHECK(kernels::TransformBlock(block) == block && matrix.cols % block == 0)
+        << " blocks of " << block << " in " << matrix.cols << " columns";
+    transform = {.block = block, .exponents = exponents_.Of(name)};
   }
   if (own.begin % transform.block != 0 || own.count % transform.block != 0) {
     return absl::InvalidArgumentError(fmt::format(
@@ -128,7 +131,7 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
         "cut: use fewer ranks, or --weights bf16",
         own.count, matrix.cols, Name(precision_), transform.block));
   }
-  const auto block = static_cast<float>(transform.block);
+  const auto divisor = static_cast<float>(transform.block);
   const bool halves = precision == WeightPrecision::kInt4 && own.begin % kLatticeGroup == 0;
   ConvertedMatrix out;
   const int64_t row_bytes = halves ? (own.count + 1) / 2 : integers ? own.count : 2 * own.count;
@@ -162,11 +165,11 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
       }
       if (precision == WeightPrecision::kInt4) {
         ToLattice(row, r, own, out);
-        out.scales[static_cast<size_t>(r)] /= block;
+        out.scales[static_cast<size_t>(r)] /= divisor;
         continue;
       }
       const bool zero = largest < kTiny;
-      out.scales[static_cast<size_t>(r)] = zero ? 0.0f : largest / 127.0f / block;
+      out.scales[static_cast<size_t>(r)] = zero ? 0.0f : largest / 127.0f / divisor;
       const float by = zero ? 0.0f : 127.0f / largest;
       auto* bytes = reinterpret_cast<int8_t*>(to);
       for (size_t c = 0; c < kept.size(); ++c) bytes[c] = Nearest(kept[c] * by);
@@ -177,7 +180,7 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
         fmt::format("row {} holds a value that is not a finite number", bad.load()));
   }
   if (transform.exponents != nullptr) transform.exponents += own.begin;
-  done_ += matrix.rows * matrix.cols;
+  done_ = std::min(all_, done_ + matrix.rows * matrix.cols);  // a matrix may be made a second time
   if (progress_) progress_(done_, all_);
   out.view = {.data = out.values.data(),
               .dtype = integers ? DType::kI8 : DType::kBF16,

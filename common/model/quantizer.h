@@ -32,6 +32,11 @@ enum class WeightPrecision {
   kInt4,
 };
 
+// True for int8 and int4, which lose less of transformed columns.
+constexpr bool MakesIntegers(WeightPrecision precision) {
+  return precision == WeightPrecision::kInt8 || precision == WeightPrecision::kInt4;
+}
+
 // "stored", "bf16", "int8", "int4": as in flags.
 std::string_view Name(WeightPrecision precision);
 // The names and what they stand for: the choices of --weights.
@@ -61,14 +66,9 @@ class Quantizer {
   Quantizer(WeightPrecision precision, device::CoreShare& cores) : precision_(precision), pool_(cores) {}
 
   WeightPrecision precision() const { return precision_; }
-  // True for int8 and int4, of which transformed columns lose less.
-  bool makes_integers() const {
-    return precision_ == WeightPrecision::kInt8 || precision_ == WeightPrecision::kInt4;
-  }
-  // From now on integers are made of transformed columns (kernels::ColumnTransform), unless Convert is told
-  // otherwise.
+  // From now on integers are made of transformed columns (kernels::ColumnTransform).
   void TransformColumns(ColumnExponents exponents = {}) {
-    transforms_ = makes_integers();
+    transforms_ = MakesIntegers(precision_);
     exponents_ = std::move(exponents);
   }
   bool transforms() const { return transforms_; }
@@ -82,12 +82,11 @@ class Quantizer {
   // Whether Convert would change a matrix of this dtype, the tensor `name`.
   bool Changes(tensor::DType dtype, std::string_view name) const;
   // The columns `own` of all rows of `matrix`, the tensor `name`, which need not be aligned. Of 4 bits,
-  // columns that do not begin with a group become the int8 weights that they stand for. runs: whatever the
-  // ranks, `own` are whole runs of so many columns, so that blocks of a transform lie in one; 0: columns are
-  // not transformed. INVALID_ARGUMENT names the first row that holds no finite number, or if integers can't
-  // have rows of this length, or if `own` cuts a block.
+  // columns that do not begin with a group become the int8 weights that they stand for. block: columns that
+  // are transformed together; 0: none are. INVALID_ARGUMENT names the first row that holds no finite number,
+  // or if integers can't have rows of this length, or if `own` cuts a block.
   absl::StatusOr<ConvertedMatrix> Convert(std::string_view name, const kernels::WeightView& matrix, Range own,
-                                          int64_t runs = 0);
+                                          int64_t block = 0);
 
  private:
   void ToLattice(std::span<const float> row, int64_t r, Range own, ConvertedMatrix& out) const;

@@ -42,16 +42,16 @@ ConvertedMatrix InHalves(ConvertedMatrix matrix, int64_t paired) {
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<const TensorPart> parts,
                                                                    int64_t cols, Range own_cols,
-                                                                   int64_t runs) {
+                                                                   int64_t block) {
   ReadParts read;
-  BATON_RETURN_IF_ERROR(ReadAll(parts, cols, own_cols, runs, &read));
+  BATON_RETURN_IF_ERROR(ReadAll(parts, cols, own_cols, block, &read));
   if (kernels_ == nullptr) return nullptr;
   const auto transformed = [](const WeightView& view) { return !view.quantization.transform.none(); };
   const auto kept = [&](const WeightView& view) { return view.quantized() && !transformed(view); };
   if (std::ranges::any_of(read.views, transformed) && std::ranges::any_of(read.views, kept)) {
     // Beside integers that are kept as they are stored, the rest is made of the same columns.
     read = {};
-    BATON_RETURN_IF_ERROR(ReadAll(parts, cols, own_cols, /*runs=*/0, &read));
+    BATON_RETURN_IF_ERROR(ReadAll(parts, cols, own_cols, /*block=*/0, &read));
   }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> packed = kernels_->Pack(read.views);
   if (packed.ok()) return packed;
@@ -63,11 +63,11 @@ absl::Status TensorLoader::Refused(const std::string& name, const absl::Status& 
 }
 
 absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t cols, Range own_cols,
-                                   int64_t runs, ReadParts* read) {
+                                   int64_t block, ReadParts* read) {
   for (const TensorPart& part : parts) {
     if (const auto names = quantized_.TensorsOf(part.name); !names.empty()) {
       taken_.insert(names.begin(), names.end());
-      absl::StatusOr<ConvertedMatrix> made = Quantized(part, cols, own_cols, runs);
+      absl::StatusOr<ConvertedMatrix> made = Quantized(part, cols, own_cols, block);
       if (!made.ok()) return Refused(part.name, made.status());
       if (kernels_ != nullptr && part.paired != 0) *made = InHalves(*std::move(made), part.paired);
       if (kernels_ != nullptr) read->views.push_back(read->conversions.emplace_back(*std::move(made)).view);
@@ -87,7 +87,7 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
     if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype, part.name)) {
       absl::StatusOr<ConvertedMatrix> made = quantizer_->Convert(
           part.name, {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols,
-          runs);
+          block);
       if (!made.ok()) return Refused(part.name, made.status());
       read->views.push_back(read->conversions.emplace_back(*std::move(made)).view);
       converted_ = true;
@@ -111,7 +111,7 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
 }
 
 absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, int64_t cols, Range own_cols,
-                                                        int64_t runs) {
+                                                        int64_t block) {
   const Range own = kernels_ != nullptr ? part.own : Range{0, 0};
   BATON_ASSIGN_OR_RETURN(ConvertedMatrix whole, quantized_.Read(part.name, part.rows, cols, own));
   if (kernels_ == nullptr) return whole;
@@ -124,7 +124,7 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
     return Columns(std::move(whole), own_cols);
   }
   converted_ = true;
-  return quantizer_->Convert(part.name, whole.view, own_cols, runs);
+  return quantizer_->Convert(part.name, whole.view, own_cols, block);
 }
 
 absl::StatusOr<kernels::Values> TensorLoader::Ones(int64_t count) const {

@@ -49,11 +49,11 @@ class TensorLoader {
         quantized_(checkpoint, stored, fused_experts),
         fused_(checkpoint, stored, fused_experts) {}
 
-  // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`. runs:
+  // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`. block:
   // as Quantizer::Convert has them.
   absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Matrix(std::span<const TensorPart> parts,
                                                                 int64_t cols, Range own_cols,
-                                                                int64_t runs = 0);
+                                                                int64_t block = 0);
   // Whether the quantizer changed a matrix so far.
   bool converted() const { return converted_; }
   // Vectors of `rows` values each, one after the other or multiplied by each other, divided, as float32.
@@ -76,11 +76,11 @@ class TensorLoader {
     std::deque<ConvertedMatrix> conversions;
   };
 
-  absl::Status ReadAll(std::span<const TensorPart> parts, int64_t cols, Range own_cols, int64_t runs,
+  absl::Status ReadAll(std::span<const TensorPart> parts, int64_t cols, Range own_cols, int64_t block,
                        ReadParts* read);
   // A quantized matrix of the checkpoint: this rank's part, in the precision of the quantizer.
   absl::StatusOr<ConvertedMatrix> Quantized(const TensorPart& part, int64_t cols, Range own_cols,
-                                            int64_t runs);
+                                            int64_t block);
   absl::Status Refused(const std::string& name, const absl::Status& status) const;
   // A tensor of numbers, not of integers that stand for them.
   absl::StatusOr<const StoredTensor*> Take(const std::string& name, std::span<const int64_t> shape);

@@ -22,7 +22,7 @@ struct Source {
   std::vector<TensorPart> parts;
   int64_t cols = 0;      // of a matrix, in the file
   Range own_cols;        // of them, this rank's
-  int64_t runs = 0;      // every rank has whole runs of so many columns
+  int64_t block = 0;     // of columns that are transformed together; ranks cut none
   double divisor = 1;    // of a vector
   bool product = false;  // the vector is the product of its parts
   int64_t ones = 0;      // or it is of so many ones
@@ -130,7 +130,8 @@ class WeightList {
       AddVector(&to.q_norm, {{self + "q_norm.weight", wide ? q_rows : dim, wide ? q : head}});
       AddVector(&to.k_norm, {{self + "k_norm.weight", wide ? kv_rows : dim, wide ? kv : head}});
     }
-    AddMatrix(to.output, {{self + "o_proj.weight", config_.hidden, hidden_}}, q_rows, q, dim);
+    AddMatrix(to.output, {{self + "o_proj.weight", config_.hidden, hidden_}}, q_rows, q,
+              kernels::TransformBlock(dim));
     if (config_.output_bias) {
       AddVector(&to.output_bias, {{self + "o_proj.bias", config_.hidden, hidden_}});
     }
@@ -160,7 +161,7 @@ class WeightList {
       return parts;
     };
     AddMatrix(to.gate_up, inner("weight"), config_.hidden, hidden_);
-    AddMatrix(to.down, {{mlp + "down_proj.weight", config_.hidden, hidden_}}, wide, own, RunsOf(wide));
+    AddMatrix(to.down, {{mlp + "down_proj.weight", config_.hidden, hidden_}}, wide, own, SharedBlock(wide));
     if (config_.mlp_bias) {
       AddVector(&to.gate_up_bias, inner("bias"));
       AddVector(&to.down_bias, {{mlp + "down_proj.bias", config_.hidden, hidden_}});
@@ -194,7 +195,8 @@ class WeightList {
       const Range own = shard_.Of(width);
       AddMatrix(expert.gate_up, {{of("gate_proj", "w1"), width, own}, {of("up_proj", "w3"), width, own}},
                 config_.hidden, hidden_);
-      AddMatrix(expert.down, {{of("down_proj", "w2"), config_.hidden, hidden_}}, width, own, RunsOf(width));
+      AddMatrix(expert.down, {{of("down_proj", "w2"), config_.hidden, hidden_}}, width, own,
+                SharedBlock(width));
       if (id < mixture.experts) {
         for (Source* source : {&sources_.end()[-2], &sources_.back()}) {
           source->expert = &expert;
@@ -214,13 +216,16 @@ class WeightList {
     }
   }
 
-  // Columns that ranks share: up to eight ranks have whole runs of so many.
-  static int64_t RunsOf(int64_t cols) { return cols / std::min<int64_t>(8, cols & -cols); }
+  // The block for columns that ranks share, so that up to eight ranks cut none.
+  static int64_t SharedBlock(int64_t cols) {
+    return kernels::TransformBlock(cols / std::min<int64_t>(8, cols & -cols));
+  }
 
-  // runs: Source::runs, of columns that ranks share; 0: every rank has all of them.
+  // block: Source::block; 0: that of columns which every rank has.
   void AddMatrix(std::unique_ptr<kernels::PackedMatrix>& to, std::vector<TensorPart> parts, int64_t cols,
-                 Range own_cols, int64_t runs = 0) {
-    sources_.push_back({&to, std::move(parts), cols, own_cols, runs == 0 ? cols : runs});
+                 Range own_cols, int64_t block = 0) {
+    sources_.push_back(
+        {&to, std::move(parts), cols, own_cols, block == 0 ? kernels::TransformBlock(cols) : block});
   }
   void AddVector(kernels::Values* to, std::vector<TensorPart> parts) {
     sources_.push_back({to, std::move(parts), 0, {}, 0});
@@ -236,7 +241,7 @@ class WeightList {
 // Loads one weight; its packed bytes.
 absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
   if (const auto* matrix = std::get_if<MatrixSlot>(&source.to)) {
-    BATON_ASSIGN_OR_RETURN(**matrix, loader.Matrix(source.parts, source.cols, source.own_cols, source.runs));
+    BATON_ASSIGN_OR_RETURN(**matrix, loader.Matrix(source.parts, source.cols, source.own_cols, source.block));
     return **matrix == nullptr ? 0 : (**matrix)->bytes();
   }
   BATON_ASSIGN_OR_RETURN(kernels::Values values,
@@ -353,7 +358,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> StoredLayers::Embeddings(
     rows.push_back({reading_->names.embedding, reading_->config.vocabulary, {id, 1}});
   }
   const int64_t cols = reading_->config.hidden;
-  return reading_->loader.Matrix(rows, cols, {0, cols}, cols);
+  return reading_->loader.Matrix(rows, cols, {0, cols});
 }
 
 absl::StatusOr<StoredLayer> StoredLayers::Layer(int layer) {

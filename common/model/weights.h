@@ -105,13 +105,14 @@ absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint&
                                     const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer,
                                     const RoutedExperts& experts = {});
 
-// A dense model as it is stored, whole, a part at a time. Names as PackWeights takes them; errors are its
-// errors. What it is given outlives it. Of one load, on its thread.
+// A layer of a dense model as it is stored, whole.
 struct StoredLayer {
   LayerWeights weights;
   // The tensors that its matrices are stacked of.
   std::vector<std::string> qkv, output, gate_up, down;
 };
+// A dense model as it is stored, a part at a time. Names are those that PackWeights takes, and errors its
+// errors. All that it is given outlives it. Of one load, on its thread.
 class StoredLayers {
  public:
   StoredLayers(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,

@@ -100,14 +100,15 @@ TEST_F(TrainedModelTest, AnswersAsTransformersDoes) {
   EXPECT_EQ(*encoded, Tokens(golden_["text"]));
 }
 
-// The bounds are twice what was measured on the day of the table in docs/measurements.md.
+// The bounds are up to twice what was measured on the day of the table in docs/measurements.md; that of int8
+// is below what it loses without exponents of columns.
 TEST_F(TrainedModelTest, WeightsCostWhatThePageSays) {
   struct Case {
     WeightPrecision weights;
     double least, most;  // mean divergence over 2,000 tokens
   };
   for (const Case& each :
-       {Case{WeightPrecision::kBF16, 1e-6, 1e-3}, Case{WeightPrecision::kInt8, 1e-3, 0.005},
+       {Case{WeightPrecision::kBF16, 1e-6, 1e-3}, Case{WeightPrecision::kInt8, 1e-3, 0.0035},
         Case{WeightPrecision::kInt4, 0.01, 0.1}}) {
     engine::EngineOptions options = Options();
     options.weights = each.weights;

@@ -182,15 +182,12 @@ HWY_INLINE V HadamardWithin(V x) {
   }
 }
 
-void HadamardOfBlocks(const float* x, const float* scales, int64_t block, int64_t n, float* out) {
-  constexpr int64_t kWhole = ColumnTransform::kMostBlock;
-  constexpr int kVectors = kWhole / kLanes;
-  if (block != kWhole) {
-    for (int64_t i = 0; i < n; ++i) out[i] = scales == nullptr ? x[i] : x[i] * scales[i];
-    return Hadamard({out, static_cast<size_t>(n)}, block);
-  }
-  for (int64_t first = 0; first < n; first += kWhole) {
+template <int kBlock>
+void HadamardOf(const float* x, const float* scales, int64_t n, float* out) {
+  constexpr int kVectors = kBlock / kLanes;
+  for (int64_t first = 0; first < n; first += kBlock) {
     Vec values[kVectors];
+    BATON_UNROLLED
     for (int v = 0; v < kVectors; ++v) {
       values[v] = hn::LoadU(F(), x + first + v * kLanes);
       if (scales != nullptr) values[v] = hn::Mul(values[v], hn::LoadU(F(), scales + first + v * kLanes));
@@ -206,7 +203,22 @@ void HadamardOfBlocks(const float* x, const float* scales, int64_t block, int64_
         values[v + h] = hn::Sub(a, b);
       }
     }
+    BATON_UNROLLED
     for (int v = 0; v < kVectors; ++v) hn::StoreU(values[v], F(), out + first + v * kLanes);
+  }
+}
+
+void HadamardOfBlocks(const float* x, const float* scales, int64_t block, int64_t n, float* out) {
+  switch (block) {
+    case 64:
+      return HadamardOf<64>(x, scales, n, out);
+    case 32:
+      return HadamardOf<32>(x, scales, n, out);
+    case 16:
+      return HadamardOf<16>(x, scales, n, out);
+    default:
+      for (int64_t i = 0; i < n; ++i) out[i] = scales == nullptr ? x[i] : x[i] * scales[i];
+      return Hadamard({out, static_cast<size_t>(n)}, block);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -76,6 +77,9 @@ PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bia
 }
 
 void Panels::Transform(const ColumnTransform& transform) {
+  BATON_CHECK(std::has_single_bit(static_cast<uint64_t>(transform.block)) &&
+              transform.block <= ColumnTransform::kMostBlock && cols() % transform.block == 0)
+      << " blocks of " << transform.block << " in " << cols() << " columns";
   block_ = transform.block;
   if (transform.exponents == nullptr) return;
   scales_.resize(static_cast<size_t>(cols()));

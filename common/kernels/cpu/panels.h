@@ -28,12 +28,12 @@ class Panels final : public PackedMatrix {
 
   // The class of its products' rounding.
   std::string_view numerics() const;
-  // Null, or the steps of a product of integers. Its rows are those of Quantize.
+  // Null: its products read floats. Otherwise the steps of a product of integers, of rows that Quantize made.
   const IntegerKernel* integers() const { return integers_; }
-  // If there are integers(): a row of x [cols()] as a product wants it, of integers()->row_bytes(cols())
-  // bytes, with the `largest` magnitude that is to set its scale; null: its own, which LargestOf tells
-  // (IntegerKernel::largest).
+  // Makes a row of x [cols()] what a product of integers wants, [integers()->row_bytes(cols())]. Its scale is
+  // set by `largest`, or, if that is null, by LargestOf(x).
   void Quantize(const float* x, const int32_t* largest, std::byte* row) const;
+  // IntegerKernel::largest of a row of x in the basis of the columns.
   int32_t LargestOf(const float* x) const;
   int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
   int64_t bytes() const override { return panels() * panel_bytes_; }

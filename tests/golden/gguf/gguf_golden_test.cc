@@ -101,6 +101,8 @@ TEST(GgufGoldenTest, AModelOfMixedFormatsIsQuantizedAtLoad) {
   EXPECT_LT((*int8)->weight_bytes(), (*exact)->weight_bytes() / 2);
   EXPECT_NE((*int8)->weights_digest(), (*exact)->weights_digest());
   const std::vector<float> a = LogitsOf(**exact, prompt), b = LogitsOf(**int8, prompt);
+  // These weights are drawn evenly from their range. A transform makes them normal, whose largest is further
+  // out: the error is 0.08 of the logits here, and 0.05 without.
   double error = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     error += std::pow(double{a[i]} - b[i], 2);

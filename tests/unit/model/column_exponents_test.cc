@@ -8,8 +8,7 @@
 #include <limits>
 #include <set>
 
-#include "common/model/decoder.h"
-#include "common/model/rope.h"
+#include "common/model/measure_columns.h"
 #include "common/model/weights.h"
 #include "tests/unit/model/model_folder.h"
 
@@ -17,12 +16,7 @@ namespace baton::model {
 namespace {
 
 absl::StatusOr<ColumnExponents> MeasureOf(const std::string& folder, const kernels::CpuOptions& options) {
-  const auto kernels = *kernels::MakeCpuKernels(options);
-  const auto config = *ModelConfig::Load(folder);
-  const auto checkpoint = *Checkpoint::Open(folder);
-  RopeAngles rope = *RopeAngles::Create(config), other = rope;
-  if (!OtherLayers(config).empty()) other = *RopeAngles::Other(config);
-  return ColumnExponents::Measure(folder, checkpoint, config, {}, rope.table(), other.table(), *kernels);
+  return MeasureColumns(folder, **kernels::MakeCpuKernels(options));
 }
 
 TEST(ColumnExponentsTest, AreAQuarterOfTheLogarithmOfTheRoot) {
@@ -55,8 +49,6 @@ TEST(ColumnExponentsTest, AreTheSameWhateverTheThreadsAndTheInstructionSet) {
   }
 }
 
-// Columns that are much larger than the others have exponents of their own, the same for all matrices that
-// read them, and results stay those of the model.
 TEST(ColumnExponentsTest, LargeColumnsOfANormStandOut) {
   const ModelFolder folder("llama-mha");
   const auto before = MeasureOf(folder.path(), {.threads = 1});
@@ -97,6 +89,18 @@ TEST(ColumnExponentsTest, ArePartOfWhatWeightsAre) {
                                          WeightsDigest(checkpoint, {}, true, scaled)};
   EXPECT_EQ(digests.size(), 3u);
   EXPECT_EQ(WeightsDigest(checkpoint, {}, false, scaled), WeightsDigest(checkpoint, {}, false, plain));
+}
+
+TEST(ColumnExponentsTest, MixturesAndFoldersOfIntegersHaveNone) {
+  EXPECT_TRUE(MeasureOf(ModelFolder("mixtral").path(), {.threads = 1})->Digest().empty());
+  const ModelFolder folder("llama-mha");
+  folder.EditConfig([](nlohmann::json& config) {
+    config["quantization_config"] = {
+        {"quant_method", "awq"}, {"bits", 4}, {"group_size", 16}, {"version", "gemm"}};
+  });
+  const auto measured = MeasureOf(folder.path(), {.threads = 1});
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_TRUE(measured->Digest().empty());
 }
 
 TEST(ColumnExponentsTest, AMissingTensorIsNamed) {

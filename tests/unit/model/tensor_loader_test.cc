@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+
+#include "common/model/quantized_folder.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {
@@ -39,6 +43,50 @@ TEST_F(TensorLoaderTest, ARankGetsItsRowsAndColumns) {
     EXPECT_EQ(values[static_cast<size_t>(16 + i)],
               tensor::ValueAt(stored.bytes.data(), stored.dtype, 12 * 64 + 32 + i));
   }
+}
+
+// Gate is stored as int8, and up as numbers: both have to be of the same columns, or neither stays an
+// integer.
+TEST_F(TensorLoaderTest, BesideStoredIntegersColumnsAreNotTransformed) {
+  const std::string gate = "model.layers.0.mlp.gate_proj.weight", up = "model.layers.0.mlp.up_proj.weight";
+  const std::string target = ::testing::TempDir() + "/tensor-loader-" + std::to_string(getpid());
+  const ModelFolder folder("llama-mha");
+  const Checkpoint original = *Checkpoint::Open(folder.path());
+  const StoredTensor& numbers = *original.Find(up);
+  const std::string bytes(reinterpret_cast<const char*>(numbers.bytes.data()), numbers.bytes.size());
+  ASSERT_EQ(numbers.dtype, tensor::DType::kF32);
+  const std::vector<int64_t> shape = numbers.shape;
+  ASSERT_TRUE(
+      WriteQuantized({.source = folder.path(), .target = target, .precision = WeightPrecision::kInt8}).ok());
+  std::filesystem::copy(
+      target, folder.path(),
+      std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(target);
+  folder.EditTensors([&](nlohmann::json& header, std::string& data) {
+    for (const std::string& name : {up, up + "_scale"}) {
+      header["elsewhere." + name] = header[name];
+      header.erase(name);
+    }
+    header[up] = {
+        {"dtype", "F32"}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + bytes.size()}}};
+    data += bytes;
+  });
+  const Checkpoint mixed = *Checkpoint::Open(folder.path());
+  const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+  Quantizer quantizer(WeightPrecision::kInt8, 1);
+  quantizer.TransformColumns();
+  TensorLoader loader(folder.path(), mixed, kernels.get(), &quantizer,
+                      *QuantizationConfig::Load(folder.path()));
+  const TensorPart parts[] = {{gate, shape[0], {0, shape[0]}}, {up, shape[0], {0, shape[0]}}};
+  const auto packed = loader.Matrix(parts, shape[1], {0, shape[1]}, kernels::TransformBlock(shape[1]));
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_TRUE((*packed)->exact_sums());
+  EXPECT_TRUE(kernels->numerics().ends_with("cpu-i8/1")) << kernels->numerics();
+  EXPECT_TRUE(loader.converted());
+  const auto alone =
+      loader.Matrix({&parts[1], 1}, shape[1], {0, shape[1]}, kernels::TransformBlock(shape[1]));
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_TRUE(kernels->numerics().ends_with("cpu-i8/2")) << kernels->numerics();
 }
 
 TEST_F(TensorLoaderTest, VectorsFollowOneAnother) {
