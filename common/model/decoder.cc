@@ -377,13 +377,6 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
     BATON_ASSIGN_OR_RETURN(
         file, ExpertFile::Open(options.expert_file, ExpertFingerprint(config, options.precision)));
   }
-  BATON_ASSIGN_OR_RETURN(RopeAngles turning, RopeAngles::Create(config));
-  BATON_ASSIGN_OR_RETURN(Angles angles, Angles::Place(std::move(turning), kernels.memory()));
-  Angles other;
-  if (!OtherLayers(config).empty()) {
-    BATON_ASSIGN_OR_RETURN(RopeAngles own, RopeAngles::Other(config));
-    BATON_ASSIGN_OR_RETURN(other, Angles::Place(std::move(own), kernels.memory()));
-  }
   if (kernels.takes_transforms()) quantizer.TransformColumns(options.exponents);
   BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, stored, rank.shard, kernels,
                                                       quantizer, {.outside = file != nullptr}));
@@ -398,6 +391,13 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
     BATON_ASSIGN_OR_RETURN(experts, ExpertStore::Create(std::move(file), std::move(index),
                                                         options.expert_memory, kExpertReaders));
     BATON_RETURN_IF_ERROR(experts->ReadAll());
+  }
+  BATON_ASSIGN_OR_RETURN(RopeAngles turning, RopeAngles::Create(config));
+  BATON_ASSIGN_OR_RETURN(Angles angles, Angles::Place(std::move(turning), kernels.memory()));
+  Angles other;
+  if (!OtherLayers(config).empty()) {
+    BATON_ASSIGN_OR_RETURN(RopeAngles own, RopeAngles::Other(config));
+    BATON_ASSIGN_OR_RETURN(other, Angles::Place(std::move(own), kernels.memory()));
   }
   auto impl = std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(experts),
                                      std::move(angles), std::move(other), std::move(digest));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -52,7 +53,8 @@ class Pass {
     store_ = std::make_unique<kv::KvStore>(std::move(store));
     std::vector<TokenId> ids;
     for (int64_t i = 0; i < rows_; ++i) ids.emplace_back(static_cast<int32_t>(i));
-    x_ = OwnedRows(config_.hidden);
+    stream_.resize(static_cast<size_t>(rows_ * config_.hidden));
+    x_ = {stream_.data(), rows_, config_.hidden, config_.hidden};
     rank_.kernels.Embed(embeddings, ids, 0, x_);
     const double scale = config_.embedding_multiplier / config_.residual_multiplier;
     if (scale != 1) rank_.kernels.Scale(x_, static_cast<float>(scale));
@@ -88,10 +90,6 @@ class Pass {
   }
 
  private:
-  Matrix OwnedRows(int64_t cols) {
-    stream_.resize(static_cast<size_t>(rows_ * cols));
-    return {stream_.data(), rows_, cols, cols};
-  }
   // The input of a block: normed, but for models with norms behind their blocks.
   Matrix Normed(const kernels::Values& norm, Matrix normed) {
     if (config_.post_norms) return x_;

@@ -166,32 +166,33 @@ HWY_INLINE V Across(V x) {
   return x;
 }
 
-// H within a vector, from distance h on: of two lanes that are h apart, that with bit h of its number clear
-// takes their sum, and the other the difference.
-template <int h, class V>
+// H of blocks within a vector, from distance h on: of two lanes that are h apart, that with bit h of its
+// number clear takes their sum, and the other the difference.
+template <int h, int kBlock, class V>
 HWY_INLINE V HadamardWithin(V x) {
-  if constexpr (h < kLanes) {
+  if constexpr (h < kLanes && h < kBlock) {
     const hn::RebindToUnsigned<hn::DFromV<V>> bits;
     constexpr int kBit = h == 1 ? 0 : h == 2 ? 1 : h == 4 ? 2 : 3;
     // Moved to where a float has its sign.
     const auto sign = hn::ShiftLeft<31>(hn::ShiftRight<kBit>(hn::Iota(bits, 0)));
     const V apart = hn::Add(Across<h>(x), hn::Xor(x, hn::BitCast(hn::DFromV<V>(), sign)));
-    return HadamardWithin<2 * h>(apart);
+    return HadamardWithin<2 * h, kBlock>(apart);
   } else {
     return x;
   }
 }
 
+// n is a multiple of a block, and of a vector.
 template <int kBlock>
 void HadamardOf(const float* x, const float* scales, int64_t n, float* out) {
-  constexpr int kVectors = kBlock / kLanes;
-  for (int64_t first = 0; first < n; first += kBlock) {
+  constexpr int kVectors = kBlock < kLanes ? 1 : kBlock / kLanes;
+  for (int64_t first = 0; first < n; first += kVectors * kLanes) {
     Vec values[kVectors];
     BATON_UNROLLED
     for (int v = 0; v < kVectors; ++v) {
       values[v] = hn::LoadU(F(), x + first + v * kLanes);
       if (scales != nullptr) values[v] = hn::Mul(values[v], hn::LoadU(F(), scales + first + v * kLanes));
-      values[v] = HadamardWithin<1>(values[v]);
+      values[v] = HadamardWithin<1, kBlock>(values[v]);
     }
     BATON_UNROLLED
     for (int h = 1; h < kVectors; h *= 2) {
@@ -216,6 +217,9 @@ void HadamardOfBlocks(const float* x, const float* scales, int64_t block, int64_
       return HadamardOf<32>(x, scales, n, out);
     case 16:
       return HadamardOf<16>(x, scales, n, out);
+    case 8:
+      if (n % kLanes == 0) return HadamardOf<8>(x, scales, n, out);
+      [[fallthrough]];
     default:
       for (int64_t i = 0; i < n; ++i) out[i] = scales == nullptr ? x[i] : x[i] * scales[i];
       return Hadamard({out, static_cast<size_t>(n)}, block);

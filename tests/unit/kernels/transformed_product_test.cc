@@ -17,7 +17,8 @@ struct Columns {
   int64_t block;
   std::vector<int8_t> exponents;  // or empty
 
-  Columns(int64_t cols, bool scaled, Random& random) : block(TransformBlock(cols)) {
+  Columns(int64_t cols, bool scaled, Random& random) : Columns(cols, TransformBlock(cols), scaled, random) {}
+  Columns(int64_t cols, int64_t of, bool scaled, Random& random) : block(of) {
     for (int64_t k = 0; scaled && k < cols; ++k) exponents.push_back(static_cast<int8_t>(random.Int(-7, 7)));
   }
   WeightView Of(WeightView view) const {
@@ -58,15 +59,21 @@ TEST(TransformedProductTest, EveryInstructionSetBatchAndThreadCountGivesTheJudge
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   Random random(kSeed);
   constexpr int64_t kMostRows = 103;
-  for (const auto& [features, depth] : {std::pair<int64_t, int64_t>{1, 1},
-                                        {64, 2},
-                                        {70, 64},
-                                        {100, 96},
-                                        {192, 576},
-                                        {130, 1040},
-                                        {66, 333}}) {
+  struct Shape {
+    int64_t features, depth, block;
+  };
+  for (const auto& [features, depth, block] : {Shape{1, 1, 1},
+                                               {64, 2, 2},
+                                               {70, 64, 64},
+                                               {100, 96, 32},
+                                               {192, 576, 64},
+                                               {130, 1040, 16},
+                                               {66, 333, 1},
+                                               {65, 448, 8},
+                                               {65, 72, 8},
+                                               {65, 64, 4}}) {
     for (const bool scaled : {false, true}) {
-      const Columns columns(depth, scaled, random);
+      const Columns columns(depth, block, scaled, random);
       const Lattice halves(features, depth, random);
       const Integers bytes(features, depth, random);
       std::vector<float> x = random.Normals(kMostRows * depth);
