@@ -75,9 +75,9 @@ void TargetFlags::AddTo(CLI::App& app) {
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->group(local);
   app.add_option("--weights", weights,
-                 "Precision of matrices: stored, or bf16, int8 or int4, converted at load")
+                 "Precision of matrices: stored, or f32, bf16, int8 or int4, converted at load")
       ->needs("--model")
-      ->check(CLI::IsMember({"stored", "bf16", "int8", "int4"}))
+      ->check(CLI::IsMember({"stored", "f32", "bf16", "int8", "int4"}))
       ->group(local);
   for (CLI::Option* option : command_line::AddExpertFlags(app, expert_file, expert_memory)) {
     option->needs("--model")->group(local);

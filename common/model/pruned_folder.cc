@@ -248,7 +248,8 @@ absl::StatusOr<Pruned> PruneExperts(const PruneOptions& options) {
                    .parameters_before = config.parameters()};
   ExpertScores scores(config);
   {
-    BATON_ASSIGN_OR_RETURN(const auto decoder, Decoder::Load(options.source, *kernels));
+    BATON_ASSIGN_OR_RETURN(const auto decoder,
+                           Decoder::Load(options.source, *kernels, {.precision = options.precision}));
     decoder->Observe(&scores);
     MeanLoss(*decoder, *kernels, options.calibration, window, window_done);
     decoder->Observe(nullptr);
@@ -260,7 +261,8 @@ absl::StatusOr<Pruned> PruneExperts(const PruneOptions& options) {
     kept[static_cast<size_t>(l)] = BestExperts(scores.Of(l), left, config.experts.groups);
   }
   BATON_RETURN_IF_ERROR(WriteExperts(options.source, options.target, kept));
-  BATON_ASSIGN_OR_RETURN(const auto decoder, Decoder::Load(options.target, *kernels));
+  BATON_ASSIGN_OR_RETURN(const auto decoder,
+                         Decoder::Load(options.target, *kernels, {.precision = options.precision}));
   pruned.parameters_after = decoder->config().parameters();
   pruned.loss_after = MeanLoss(*decoder, *kernels, options.held_out, window, window_done);
   BATON_RETURN_IF_ERROR(WriteJson(options.target + "/prune.json", ReportOf(options, pruned, scores, kept)));

@@ -30,6 +30,8 @@ struct PruneOptions {
   // Tokens that are computed together, from position 0 on; at most the model's context.
   int64_t window = 512;
   int threads = 1;
+  // The precision that scores and losses are computed with; the target has matrices as they are stored.
+  WeightPrecision precision = WeightPrecision::kStored;
   // Called as windows are done, of all that there are.
   std::function<void(int64_t done, int64_t all)> progress = {};
 };

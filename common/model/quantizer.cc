@@ -32,7 +32,7 @@ constexpr int64_t kMostColumns = std::numeric_limits<int32_t>::max() / (127 * 25
 constexpr std::string_view kInt8InInt4[] = {"lm_head.weight", "embed_tokens.weight", "q_proj.weight",
                                             "k_proj.weight", "v_proj.weight"};
 
-// Routers of mixtures: small, and what they round decides which experts are chosen.
+// IsRouter, by the last parts of the names.
 constexpr std::string_view kRouters[] = {"mlp.gate.weight", "mlp.router.weight",
                                          "block_sparse_moe.gate.weight", "mlp.shared_expert_gate.weight"};
 
@@ -61,16 +61,20 @@ std::string_view Name(WeightPrecision precision) {
 const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions() {
   static const std::vector<std::pair<std::string, WeightPrecision>> all = {
       {"stored", WeightPrecision::kStored},
+      {"f32", WeightPrecision::kF32},
       {"bf16", WeightPrecision::kBF16},
       {"int8", WeightPrecision::kInt8},
       {"int4", WeightPrecision::kInt4}};
   return all;
 }
 
+bool IsRouter(std::string_view tensor) {
+  return std::ranges::any_of(kRouters,
+                             [tensor](std::string_view ending) { return tensor.ends_with(ending); });
+}
+
 WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor) {
-  if (std::ranges::any_of(kRouters, [tensor](std::string_view ending) { return tensor.ends_with(ending); })) {
-    return WeightPrecision::kStored;
-  }
+  if (IsRouter(tensor)) return WeightPrecision::kStored;
   if (precision != WeightPrecision::kInt4) return precision;
   const bool sensitive = std::ranges::any_of(
       kInt8InInt4, [tensor](std::string_view ending) { return tensor.ends_with(ending); });
@@ -81,6 +85,8 @@ bool Quantizer::Changes(DType dtype, std::string_view name) const {
   switch (PrecisionOf(precision_, name)) {
     case WeightPrecision::kStored:
       return false;
+    case WeightPrecision::kF32:
+      return dtype != DType::kF32;
     case WeightPrecision::kBF16:
       return dtype != DType::kBF16;
     case WeightPrecision::kInt8:
@@ -114,7 +120,7 @@ void Quantizer::ToLattice(std::span<const float> row, int64_t r, Range own, Conv
 absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const WeightView& matrix, Range own,
                                                    int64_t block) {
   const WeightPrecision precision = PrecisionOf(precision_, name);
-  const bool integers = precision != WeightPrecision::kBF16;
+  const bool integers = MakesIntegers(precision), wide = precision == WeightPrecision::kF32;
   if (integers && matrix.cols > kMostColumns) {
     return absl::InvalidArgumentError(fmt::format("{} weights have rows of at most {} values, not {}",
                                                   Name(precision), kMostColumns, matrix.cols));
@@ -134,7 +140,10 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
   const auto divisor = static_cast<float>(transform.block);
   const bool halves = precision == WeightPrecision::kInt4 && own.begin % kLatticeGroup == 0;
   ConvertedMatrix out;
-  const int64_t row_bytes = halves ? (own.count + 1) / 2 : integers ? own.count : 2 * own.count;
+  const int64_t row_bytes = halves     ? (own.count + 1) / 2
+                            : integers ? own.count
+                            : wide     ? 4 * own.count
+                                       : 2 * own.count;
   out.values.resize(static_cast<size_t>(matrix.rows * row_bytes));
   if (integers) out.scales.resize(static_cast<size_t>(matrix.rows));
   if (halves) {
@@ -148,6 +157,10 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
       kernels::ReadRow(matrix, r, row);
       const std::span<const float> kept(row.data() + own.begin, static_cast<size_t>(own.count));
       std::byte* to = out.values.data() + r * row_bytes;
+      if (wide) {
+        std::memcpy(to, kept.data(), kept.size_bytes());
+        continue;
+      }
       if (!integers) {
         for (size_t c = 0; c < kept.size(); ++c) {
           const uint16_t half = tensor::ToBF16(kept[c]);
@@ -183,7 +196,9 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
   done_ = std::min(all_, done_ + matrix.rows * matrix.cols);  // a matrix may be made a second time
   if (progress_) progress_(done_, all_);
   out.view = {.data = out.values.data(),
-              .dtype = integers ? DType::kI8 : DType::kBF16,
+              .dtype = integers ? DType::kI8
+                       : wide   ? DType::kF32
+                                : DType::kBF16,
               .rows = matrix.rows,
               .cols = own.count};
   if (halves) {

@@ -22,6 +22,7 @@ namespace baton::model {
 
 enum class WeightPrecision {
   kStored,  // as it is in the file
+  kF32,     // widened, or what quantized numbers stand for; activations are float32 too
   kBF16,    // rounded to the nearest, ties to even
   // Each row around 0, with a scale: s = max|w| / 127, and w * (127 / max|w|) to the nearest integer, ties to
   // even. A row of magnitudes below 2^-100 becomes zeros. With transformed columns w is what they became, and
@@ -37,10 +38,14 @@ constexpr bool MakesIntegers(WeightPrecision precision) {
   return precision == WeightPrecision::kInt8 || precision == WeightPrecision::kInt4;
 }
 
-// "stored", "bf16", "int8", "int4": as in flags.
+// "stored", "f32", "bf16", "int8", "int4": as in flags.
 std::string_view Name(WeightPrecision precision);
 // The names and what they stand for: the choices of --weights.
 const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions();
+
+// The router of a mixture of experts, or the gate of its shared expert. Products with it stay float32,
+// whatever else is bfloat16: rounded activations would choose other experts.
+bool IsRouter(std::string_view tensor);
 
 // What `precision` keeps a tensor as: kInt4 leaves some matrices in kInt8, by the last parts of their names,
 // and all leave the routers of mixtures as they are stored, where rounding would make ties.

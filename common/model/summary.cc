@@ -24,10 +24,12 @@ absl::Status CheckHeads(const ModelConfig& config) {
 }  // namespace
 
 int64_t ModelSummary::WeightBytes(WeightPrecision precision) const {
-  const int64_t rest = (parameters - matrix_values - router_values) * int64_t{sizeof(float)} + router_bytes;
+  const int64_t rest = (parameters - matrix_values) * int64_t{sizeof(float)};
   switch (precision) {
     case WeightPrecision::kStored:
       return rest + matrix_bytes;
+    case WeightPrecision::kF32:
+      return rest + matrix_values * int64_t{sizeof(float)};
     case WeightPrecision::kBF16:
       return rest + 2 * matrix_values;
     case WeightPrecision::kInt8:
@@ -42,6 +44,8 @@ int64_t ModelSummary::ExpertBytes(WeightPrecision precision) const {
   switch (precision) {
     case WeightPrecision::kStored:
       return expert_bytes;
+    case WeightPrecision::kF32:
+      return expert_values * int64_t{sizeof(float)};
     case WeightPrecision::kBF16:
       return 2 * expert_values;
     case WeightPrecision::kInt8:
@@ -78,6 +82,8 @@ int64_t ModelSummary::BytesPerToken(WeightPrecision precision) const {
   switch (precision) {
     case WeightPrecision::kStored:
       return read - lookup_bytes;
+    case WeightPrecision::kF32:
+      return read - lookup_values * int64_t{sizeof(float)};
     case WeightPrecision::kBF16:
       return read - 2 * lookup_values;
     case WeightPrecision::kInt8:
@@ -121,12 +127,8 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
     const int64_t values = rows * cols, int8 = values + rows * int64_t{sizeof(float)};
     // A group of 4 bits has a byte for its factor and zero.
     const int64_t int4 = rows * int64_t{sizeof(float)} + rows * LatticeGroups(cols) * (kLatticeGroup / 2 + 1);
+    if (IsRouter(name)) continue;
     const StoredTensor* const plain = checkpoint.Find(name);
-    if (PrecisionOf(WeightPrecision::kInt8, name) == WeightPrecision::kStored) {
-      summary.router_values += values;
-      summary.router_bytes += (plain != nullptr && plain->dtype == tensor::DType::kBF16 ? 2 : 4) * values;
-      continue;
-    }
     const int64_t in_int4 = PrecisionOf(WeightPrecision::kInt4, name) == WeightPrecision::kInt8 ? int8 : int4;
     summary.matrix_values += values;
     summary.matrix_rows += rows;

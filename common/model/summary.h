@@ -23,14 +23,12 @@ struct ModelSummary {
   int64_t weight_bytes = 0;                       // in the files; what a backend packs may differ
   int64_t rope_bytes = 0;                         // of the angle tables that a decoder holds
   std::map<std::string, int64_t> values_by_type;  // numbers stored in each precision: "bf16"
-  // Of all matrices together, by the config.
+  // All matrices together, by the config; without the routers of mixtures, which are float32.
   int64_t matrix_values = 0, matrix_rows = 0;
   int64_t matrix_bytes = 0;  // as the cpu backend keeps what is stored
   int64_t int4_bytes = 0;    // and with --weights int4
   // Of the embedding, if the head is another matrix: a token reads a row of it.
   int64_t lookup_values = 0, lookup_bytes = 0;
-  // The routers of mixtures, which are no part of the matrices above: they stay as they are stored.
-  int64_t router_values = 0, router_bytes = 0;
   // Of the matrices, the routed experts of all layers: a token reads some of them.
   int64_t expert_values = 0, expert_rows = 0, expert_bytes = 0, expert_int4_bytes = 0;
   std::string quantization;               // "gptq, 4 bits, groups of 128"; empty: none

@@ -38,6 +38,18 @@ ConvertedMatrix InHalves(ConvertedMatrix matrix, int64_t paired) {
   return matrix;
 }
 
+// The same in float32, in `memory`.
+WeightView Widened(const WeightView& matrix, std::vector<std::byte>& memory) {
+  const auto values = static_cast<size_t>(matrix.rows * matrix.cols);
+  memory.resize(values * sizeof(float));
+  const std::span<float> floats(reinterpret_cast<float*>(memory.data()), values);
+  for (int64_t r = 0; r < matrix.rows; ++r) {
+    const auto first = static_cast<size_t>(r * matrix.cols);
+    kernels::ReadRow(matrix, r, floats.subspan(first, static_cast<size_t>(matrix.cols)));
+  }
+  return {.data = memory.data(), .dtype = tensor::DType::kF32, .rows = matrix.rows, .cols = matrix.cols};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<const TensorPart> parts,
@@ -104,8 +116,9 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
     } else if (reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(size) != 0) {
       data = read->copies.emplace_back(data, data + part.own.count * cols * size).data();
     }
-    read->views.push_back(
-        {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count});
+    const WeightView view = {
+        .data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count};
+    read->views.push_back(IsRouter(part.name) ? Widened(view, read->copies.emplace_back()) : view);
   }
   return absl::OkStatus();
 }

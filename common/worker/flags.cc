@@ -45,7 +45,7 @@ void AddComputeFlags(CLI::App& app, engine::EngineOptions& engine) {
       ->capture_default_str();
   command_line::AddChoice(
       app, "--weights", engine.weights, model::WeightPrecisions(),
-      "Precision of matrices: as stored, or converted at load (int8, int4: cpu, reference)");
+      "Precision of matrices: as stored, or converted at load (f32, int8, int4: cpu, reference)");
   command_line::AddExpertFlags(app, engine.expert_file, engine.expert_memory);
 }
 

@@ -254,7 +254,11 @@ class ModelShapes {
 
     engine::EngineOptions options{.model_folder = folder.path(), .threads = 2, .kv_bytes = int64_t{16} << 20};
     const bool exact = Next() % 2 == 0;  // else it only has to run
-    if (!exact) DrawPrecisions(options);
+    if (exact) {
+      options.weights = model::WeightPrecision::kF32;  // bfloat16's products round activations
+    } else {
+      DrawPrecisions(options);
+    }
     // A mixture gets one token: for one of many, two experts may be as good as each other.
     const bool one = exact && !config->expert_layers.empty();
     Work work;

@@ -125,7 +125,7 @@ class CpuKernels final : public Kernels {
   void ForPanels(const Panels& panels, int64_t rows, const Task& task);
   // The rows of x as the product with `panels` wants them, valid until the next call. largest [x.rows], or
   // null: of each row itself.
-  cpu::QuantizedRows Quantize(Matrix x, const Panels& panels, const int32_t* largest);
+  cpu::PreparedRows Prepare(Matrix x, const Panels& panels, const int32_t* largest);
 
   const cpu::Isa isa_;
   std::set<std::string_view> numerics_;  // of all that was packed
@@ -137,9 +137,9 @@ class CpuKernels final : public Kernels {
   device::ThreadPool pool_;
   cpu::ExpertProducts experts_{elementwise_, pool_};
   // Of the product that is computed.
-  std::vector<std::byte> quantized_;  // rows of x
-  std::vector<int32_t> largest_;      // of each of them
-  std::vector<int32_t> sums_;         // [rows of x][rows of w]
+  std::vector<std::byte> prepared_;  // rows of x
+  std::vector<int32_t> largest_;     // of each of them
+  std::vector<int32_t> sums_;        // [rows of x][rows of w]
 };
 
 const Panels& Own(const PackedMatrix& matrix) { return static_cast<const Panels&>(matrix); }
@@ -199,13 +199,13 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == panels.rows())
       << " bias of " << bias.size();
   if (x.rows == 0) return;
-  cpu::QuantizedRows quantized;
-  if (panels.integers() != nullptr) quantized = Quantize(x, panels, nullptr);
+  cpu::PreparedRows prepared;
+  if (panels.row_bytes() > 0) prepared = Prepare(x, panels, nullptr);
   if (x.rows == 1) {
     const int64_t abreast = panels.abreast(), tasks = (panels.panels() + abreast - 1) / abreast;
     const auto task = [&](int64_t i) {
       const int64_t panel = i * abreast, count = std::min(abreast, panels.panels() - panel);
-      panels.Multiply(panels.Product(x, panel, bias, out, quantized, static_cast<int>(count)));
+      panels.Multiply(panels.Product(x, panel, bias, out, prepared, static_cast<int>(count)));
     };
     if (panels.cols() * panels.rows() < kSmallWork) {
       for (int64_t i = 0; i < tasks; ++i) task(i);
@@ -216,7 +216,7 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
   }
   ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
     panels.Multiply(
-        panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), quantized.From(first)));
+        panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), prepared.From(first)));
   });
 }
 
@@ -232,11 +232,11 @@ void CpuKernels::MatMulSum(Matrix x, const PackedMatrix& w, std::span<const floa
   largest_.resize(static_cast<size_t>(x.rows));
   For(x.rows, x.rows * x.cols, [&](int64_t r) { largest_[r] = panels.LargestOf(x.row(r)); });
   group.AllMax(largest_);
-  const cpu::QuantizedRows quantized = Quantize(x, panels, largest_.data());
+  const cpu::PreparedRows prepared = Prepare(x, panels, largest_.data());
   sums_.resize(static_cast<size_t>(x.rows * panels.rows()));
   const auto each_panel = [&](const auto& task) {
     ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
-      task(panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), quantized.From(first)),
+      task(panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), prepared.From(first)),
            sums_.data() + first * panels.rows() + panel * cpu::kPanelRows);
     });
   };
@@ -259,13 +259,13 @@ void CpuKernels::ForPanels(const Panels& panels, int64_t rows, const Task& task)
   });
 }
 
-cpu::QuantizedRows CpuKernels::Quantize(Matrix x, const Panels& panels, const int32_t* largest) {
-  const int64_t stride = panels.integers()->row_bytes(x.cols);
-  quantized_.resize(std::max(quantized_.size(), static_cast<size_t>(x.rows * stride)));
+cpu::PreparedRows CpuKernels::Prepare(Matrix x, const Panels& panels, const int32_t* largest) {
+  const int64_t stride = panels.row_bytes();
+  prepared_.resize(std::max(prepared_.size(), static_cast<size_t>(x.rows * stride)));
   For(x.rows, x.rows * x.cols, [&](int64_t r) {
-    panels.Quantize(x.row(r), largest == nullptr ? nullptr : largest + r, quantized_.data() + r * stride);
+    panels.Prepare(x.row(r), largest == nullptr ? nullptr : largest + r, prepared_.data() + r * stride);
   });
-  return {quantized_.data(), stride};
+  return {prepared_.data(), stride};
 }
 
 void CheckSequence(const SequenceRows& sequence, int64_t rows) {

@@ -125,11 +125,11 @@ void ExpertProducts::GroupRows(const Choices& choices, const ExpertLayer& layer)
 }
 
 void ExpertProducts::PlaceRow(int64_t slot, const Panels& weights, const float* row, const int32_t* largest) {
-  if (weights.integers() == nullptr) {
+  if (weights.row_bytes() == 0) {
     std::copy_n(row, weights.cols(), x_.data() + slot * x_cols_);
     return;
   }
-  weights.Quantize(row, largest, quantized_.data() + slot * row_bytes_);
+  weights.Prepare(row, largest, prepared_.data() + slot * row_bytes_);
 }
 
 void ExpertProducts::ForPanels(const ExpertLayer& layer, std::span<const Group> groups, Half half, Matrix out,
@@ -152,11 +152,11 @@ void ExpertProducts::ForPanels(const ExpertLayer& layer, std::span<const Group> 
                       .rows = group.rows,
                       .cols = panels.cols(),
                       .stride = x_cols_};
-    const QuantizedRows quantized = {quantized_.data() + group.first * row_bytes_, row_bytes_};
+    const PreparedRows prepared = {prepared_.data() + group.first * row_bytes_, row_bytes_};
     const Expert& expert = layer.experts[static_cast<size_t>(group.expert)];
     const std::span<const float> bias = half == Half::kGateUp ? expert.gate_up_bias : expert.down_bias;
     task(panels.Product(x, i - (at == 0 ? 0 : ends[at - 1]), biased ? bias : std::span<const float>(),
-                        out.Rows(group.first, group.rows), quantized),
+                        out.Rows(group.first, group.rows), prepared),
          panels);
   });
 }
@@ -258,9 +258,8 @@ void ExpertProducts::RunSome(Matrix x, Choices choices, const ExpertLayer& layer
   bool floats = false;
   for (const Group& g : groups_) {
     for (const Panels* panels : {&GateUpOf(layer, g.expert), &DownOf(layer, g.expert)}) {
-      floats |= panels->integers() == nullptr;
-      if (panels->integers() == nullptr) continue;
-      row_bytes_ = std::max(row_bytes_, panels->integers()->row_bytes(panels->cols()));
+      floats |= panels->row_bytes() == 0;
+      row_bytes_ = std::max(row_bytes_, panels->row_bytes());
     }
     BATON_CHECK_EQ(GateUpOf(layer, g.expert).cols(), x.cols);
     BATON_CHECK_EQ(GateUpOf(layer, g.expert).rows(), 2 * DownOf(layer, g.expert).cols());
@@ -274,7 +273,7 @@ void ExpertProducts::RunSome(Matrix x, Choices choices, const ExpertLayer& layer
     values.resize(std::max(values.size(), static_cast<size_t>(size)));
   };
   if (floats) grow(x_, slots * x_cols_);
-  grow(quantized_, slots * row_bytes_);
+  grow(prepared_, slots * row_bytes_);
   grow(gate_up_, slots * 2 * widest_);
   grow(activated_, slots * widest_);
   grow(given_, slots * hidden);

@@ -48,8 +48,8 @@ class ExpertProducts {
   void RunSome(Matrix x, Choices choices, const ExpertLayer& layer, Matrix out, Collective* group,
                std::span<double> norms);
   void GroupRows(const Choices& choices, const ExpertLayer& layer);
-  // Makes row `slot` of the input of a product: integers if the weights are, with the largest magnitude of
-  // the row if it is given.
+  // Makes row `slot` of the input of a product, as the weights want it: integers with the largest magnitude
+  // of the row if it is given.
   void PlaceRow(int64_t slot, const Panels& weights, const float* row, const int32_t* largest);
   // task(product, weights) for all panels of the matrices of these groups, with their biases if `biased`;
   // rows of `out` are slots.
@@ -68,17 +68,17 @@ class ExpertProducts {
   const ElementwiseTable& elementwise_;
   device::ThreadPool& pool_;
   std::vector<Slot> slots_;
-  std::vector<int64_t> slot_of_;      // [rows][per_row]
-  std::vector<Group> groups_;         // by expert
-  std::vector<int64_t> some_slots_;   // of the groups of a product
-  std::vector<float> scores_;         // of a row of logits
-  std::vector<float> x_;              // [slots][x_cols_]: what goes into a product
-  std::vector<std::byte> quantized_;  // or these [slots][row_bytes_]
-  std::vector<float> gate_up_;        // [slots][2 widest]
-  std::vector<float> activated_;      // [slots][widest]
-  std::vector<float> given_;          // [slots][hidden]
-  std::vector<int32_t> largest_;      // [slots]
-  std::vector<int32_t> sums_;         // [slots][hidden]
+  std::vector<int64_t> slot_of_;     // [rows][per_row]
+  std::vector<Group> groups_;        // by expert
+  std::vector<int64_t> some_slots_;  // of the groups of a product
+  std::vector<float> scores_;        // of a row of logits
+  std::vector<float> x_;             // [slots][x_cols_]: what goes into a product
+  std::vector<std::byte> prepared_;  // or these [slots][row_bytes_]
+  std::vector<float> gate_up_;       // [slots][2 widest]
+  std::vector<float> activated_;     // [slots][widest]
+  std::vector<float> given_;         // [slots][hidden]
+  std::vector<int32_t> largest_;     // [slots]
+  std::vector<int32_t> sums_;        // [slots][hidden]
   int64_t x_cols_ = 0, row_bytes_ = 0;
   int64_t widest_ = 0;  // width of an expert
 };

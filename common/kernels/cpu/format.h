@@ -8,7 +8,8 @@
 // product computes a row of the output from that row of x alone, whatever the rows beside it. Constant; any
 // thread.
 //
-// A format that multiplies integers (IntegerKernel) wants each row of x quantized first, once for all panels.
+// A format may want each row of x in another form (RowKernel), made once for all panels; one that multiplies
+// integers (IntegerKernel) wants integers.
 //
 // A new format: a file, a line in FormatFor (formats.cc), and numerics of its own if its product rounds
 // otherwise.
@@ -26,12 +27,12 @@ namespace baton::kernels::cpu {
 
 inline constexpr int kPanelRows = 64;
 
-// Rows of x as an IntegerKernel's `quantize` left them.
-struct QuantizedRows {
+// Rows of x as a RowKernel, or an IntegerKernel's `quantize`, left them.
+struct PreparedRows {
   const std::byte* data = nullptr;
   int64_t stride = 0;  // bytes
 
-  QuantizedRows From(int64_t row) const { return {data + row * stride, stride}; }
+  PreparedRows From(int64_t row) const { return {data + row * stride, stride}; }
 };
 
 // Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n]. Or one row of x
@@ -46,8 +47,8 @@ struct PanelProduct {
   float* out;         // [rows][out_stride], the first `width` of each row are written
   int64_t out_stride;
   int width;  // rows of the panels that the matrix has: 1..64 of the last, all of those before it
-  // The same rows for a format with an IntegerKernel, which does not read x then.
-  QuantizedRows quantized = {};
+  // The same rows for a format with a RowKernel or an IntegerKernel, which does not read x then.
+  PreparedRows prepared = {};
   int panels = 1;
   int64_t panel_bytes = 0;  // from one to the next
 
@@ -63,6 +64,13 @@ struct PanelProduct {
   }
 };
 
+// How a row of x becomes what a product reads.
+struct RowKernel {
+  // Bytes of a row of so many columns.
+  int64_t (*bytes)(int64_t cols);
+  void (*write)(const float* x, int64_t cols, std::byte* row);
+};
+
 // The steps of a product of integers, for those that need them one by one. The product of a matrix's columns
 // that are split over ranks takes `largest` of the whole row, and adds up the ranks' sums, before `finish`:
 // it then has the bits of the product that was never split.
@@ -75,7 +83,7 @@ struct IntegerKernel {
   // One row of x, with the `largest` that is to set its scale.
   void (*quantize)(const float* x, int64_t cols, int32_t largest, std::byte* row);
   // The exact sums of the products of integers: sums[m][n], `stride` values between rows, `width` of each row
-  // written. Of `job`, reads quantized, rows, depth, panel and width.
+  // written. Of `job`, reads prepared, rows, depth, panel and width.
   void (*sum)(const PanelProduct& job, int32_t* sums, int64_t stride);
   // Those sums, scaled, plus the bias: job.out. Of `job`, reads all that `sum` doesn't, too.
   void (*finish)(const PanelProduct& job, const int32_t* sums, int64_t stride);
@@ -106,16 +114,15 @@ class WeightFormat {
   // Panels that the product takes side by side for one row of x: what it does is wait for memory, and several
   // streams of it are read faster than one.
   virtual int Abreast(Isa isa) const = 0;
-  // Null, or what quantizes the rows that the product wants.
+  // Null, or what makes the rows that the product wants.
+  virtual const RowKernel* RowsFor(Isa isa) const { return nullptr; }
+  // Null, or what quantizes them.
   virtual const IntegerKernel* IntegersFor(Isa isa) const { return nullptr; }
 };
 
-// Abreast of the formats whose product is panel_product-inl.h.
-constexpr int FloatAbreast(Isa isa) { return isa >= Isa::kAvx512 ? 2 : 1; }
-
 // float32; takes all that can be read as floats.
 const WeightFormat& F32Format();
-// bfloat16, as it is.
+// bfloat16, as it is, times rows that are rounded to it (bf16_tiles.h).
 const WeightFormat& BF16Format();
 // int8 with one scale per row, around 0 (format_i8.cc).
 const WeightFormat& I8Format();

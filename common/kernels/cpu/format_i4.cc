@@ -193,18 +193,18 @@ constexpr int64_t SumsAt(int64_t cols) { return kIntegersAt + I4Blocks(cols) * k
 
 void SumByHalves(const I4Tiles& tiles, const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
   std::fill_n(sums, rows * kPanelRows, 0);
-  const std::byte* x = job.quantized.data + first * job.quantized.stride;
+  const std::byte* x = job.prepared.data + first * job.prepared.stride;
   const int64_t blocks = I4Blocks(job.depth), sums_at = SumsAt(job.depth);
   const int64_t count = (rows + tiles.rows - 1) / tiles.rows;
   const int64_t slice = count == 1 ? blocks : kSharedBlocks;
   for (int64_t b = 0; b < blocks; b += slice) {
     for (int64_t tile = 0; tile < count; ++tile) {
       const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
-      const std::byte* row = x + begin * job.quantized.stride;
+      const std::byte* row = x + begin * job.prepared.stride;
       tiles.by_rows[end - begin - 1](
           {.x = row + kIntegersAt + b * kI4Block,
            .x_sums = row + sums_at + b * kI4Groups * static_cast<int64_t>(sizeof(int32_t)),
-           .x_stride = job.quantized.stride,
+           .x_stride = job.prepared.stride,
            .panel = job.panel + b * kI4BlockBytes,
            .blocks = std::min(slice, blocks - b),
            .sums = sums + begin * kPanelRows});
@@ -222,9 +222,9 @@ constexpr int64_t kExpandedBlocks = 8;
 void SumExpandedVnni(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
   constexpr int64_t kSteps = kI4Block / kI8Step;
   alignas(64) std::byte steps[kExpandedBlocks * kSteps * kI8StepBytes];
-  const std::byte* x = job.quantized.data + first * job.quantized.stride;
+  const std::byte* x = job.prepared.data + first * job.prepared.stride;
   for (int64_t r = 0; r < rows; ++r) {
-    std::fill_n(sums + r * kPanelRows, kPanelRows, -kI8Offset * HeadOf(x + r * job.quantized.stride).sum);
+    std::fill_n(sums + r * kPanelRows, kPanelRows, -kI8Offset * HeadOf(x + r * job.prepared.stride).sum);
   }
   const int64_t count = (rows + kI8VnniTiles.rows - 1) / kI8VnniTiles.rows;
   const int64_t blocks = I4Blocks(job.depth);
@@ -234,8 +234,8 @@ void SumExpandedVnni(const PanelProduct& job, int64_t first, int64_t rows, int32
     for (int64_t tile = 0; tile < count; ++tile) {
       const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
       kI8VnniTiles.by_rows[end - begin - 1](
-          {.x = x + begin * job.quantized.stride + kIntegersAt + b * kI4Block,
-           .x_stride = job.quantized.stride,
+          {.x = x + begin * job.prepared.stride + kIntegersAt + b * kI4Block,
+           .x_stride = job.prepared.stride,
            .panel = steps,
            .steps = some * kSteps,
            .sums = sums + begin * kPanelRows,
@@ -279,8 +279,8 @@ struct I4Integers {
   template <Isa isa>
   static void SumAbreast(const PanelProduct& job, int32_t* sums) {
     std::fill_n(sums, job.panels * kPanelRows, 0);
-    const I4Tile tile = {.x = job.quantized.data + kIntegersAt,
-                         .x_sums = job.quantized.data + SumsAt(job.depth),
+    const I4Tile tile = {.x = job.prepared.data + kIntegersAt,
+                         .x_sums = job.prepared.data + SumsAt(job.depth),
                          .x_stride = 0,
                          .panel = job.panel,
                          .blocks = I4Blocks(job.depth),

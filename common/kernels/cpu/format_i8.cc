@@ -154,9 +154,9 @@ const I8Tiles& TilesFor() {
 
 // Up to kIntegerChunkRows rows of a product from row `first` on: sums [rows][64].
 void SumChunk(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
-  const std::byte* x = job.quantized.data + first * job.quantized.stride;
+  const std::byte* x = job.prepared.data + first * job.prepared.stride;
   for (int64_t r = 0; r < rows; ++r) {
-    std::fill_n(sums + r * kPanelRows, kPanelRows, -kI8Offset * HeadOf(x + r * job.quantized.stride).sum);
+    std::fill_n(sums + r * kPanelRows, kPanelRows, -kI8Offset * HeadOf(x + r * job.prepared.stride).sum);
   }
   // As few tiles as it takes, of sizes that differ by one at most.
   const int64_t count = (rows + tiles.rows - 1) / tiles.rows;
@@ -168,9 +168,9 @@ void SumChunk(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int6
     for (int64_t tile = 0; tile < count; ++tile) {
       const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
       tiles.by_rows[end - begin - 1](
-          {.x = x + begin * job.quantized.stride + static_cast<int64_t>(sizeof(IntegerRowHead)) +
+          {.x = x + begin * job.prepared.stride + static_cast<int64_t>(sizeof(IntegerRowHead)) +
                 s * tiles.step_bytes,
-           .x_stride = job.quantized.stride,
+           .x_stride = job.prepared.stride,
            .panel = job.panel + s * kI8StepBytes,
            .steps = std::min(slice, steps - s),
            .sums = sums + begin * kPanelRows,
@@ -209,7 +209,7 @@ struct I8Integers {
 
   template <Isa isa>
   static void SumAbreast(const PanelProduct& job, int32_t* sums) {
-    const std::byte* x = job.quantized.data;
+    const std::byte* x = job.prepared.data;
     std::fill_n(sums, job.panels * kPanelRows, -kI8Offset * HeadOf(x).sum);
     const I8Tile tile = {.x = x + sizeof(IntegerRowHead),
                          .x_stride = 0,

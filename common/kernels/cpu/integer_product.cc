@@ -123,7 +123,7 @@ void ScaleRows(const PanelProduct& job, const float* scales, int64_t first, int6
       row = padded;
     }
     BATON_FOR_ISA(isa, ScaleI8)
-    (row, HeadOf(job.quantized.data + (first + r) * job.quantized.stride).scale, scales,
+    (row, HeadOf(job.prepared.data + (first + r) * job.prepared.stride).scale, scales,
      job.bias != nullptr ? bias : nullptr, out);
     std::memcpy(job.out + (first + r) * job.out_stride, out, width * sizeof(float));
   }

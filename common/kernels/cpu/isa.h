@@ -16,7 +16,7 @@ enum class Isa {
   kBaseline,    // what every machine of the architecture has
   kAvx2,        // with FMA
   kAvx512,      // F, BW, CD, DQ, VL
-  kAvx512Vnni,  // and products of bytes: int8 weights alone use them, all else is as with kAvx512
+  kAvx512Vnni,  // and products of bytes, and those of bfloat16 (AVX512_BF16) where they are there and faster
 };
 
 // "baseline", "avx2", "avx512", "avx512vnni".

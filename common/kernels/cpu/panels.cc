@@ -60,7 +60,7 @@ void Panels::Place(std::span<const std::byte> image) {
 }
 
 PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,
-                             QuantizedRows quantized, int count) const {
+                             PreparedRows prepared, int count) const {
   const int64_t first = panel * kPanelRows;
   return {.x = x.row(0),
           .x_stride = x.stride,
@@ -71,7 +71,7 @@ PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bia
           .out = out.row(0) + first,
           .out_stride = out.stride,
           .width = static_cast<int>(std::min<int64_t>(count * kPanelRows, rows() - first)),
-          .quantized = quantized,
+          .prepared = prepared,
           .panels = count,
           .panel_bytes = panel_bytes_};
 }
@@ -98,7 +98,8 @@ const float* Panels::InBasis(const float* x) const {
   return row.data();
 }
 
-void Panels::Quantize(const float* x, const int32_t* largest, std::byte* row) const {
+void Panels::Prepare(const float* x, const int32_t* largest, std::byte* row) const {
+  if (rows_ != nullptr) return rows_->write(x, cols(), row);
   const float* const in_basis = InBasis(x);
   integers_->quantize(in_basis, cols(), largest != nullptr ? *largest : integers_->largest(in_basis, cols()),
                       row);

@@ -28,11 +28,14 @@ class Panels final : public PackedMatrix {
 
   // The class of its products' rounding.
   std::string_view numerics() const;
-  // Null: its products read floats. Otherwise the steps of a product of integers, of rows that Quantize made.
+  // Null: its products are of floats. Otherwise the steps of a product of integers, of rows that Prepare
+  // made.
   const IntegerKernel* integers() const { return integers_; }
-  // Makes a row of x [cols()] what a product of integers wants, [integers()->row_bytes(cols())]. Its scale is
-  // set by `largest`, or, if that is null, by LargestOf(x).
-  void Quantize(const float* x, const int32_t* largest, std::byte* row) const;
+  // Bytes of a row of x as its products want it; 0: as it is, in floats.
+  int64_t row_bytes() const { return row_bytes_; }
+  // Makes a row of x [cols()] what its products want, [row_bytes()]. The scale of a row of integers is set by
+  // `largest`, or, if that is null, by LargestOf(x).
+  void Prepare(const float* x, const int32_t* largest, std::byte* row) const;
   // IntegerKernel::largest of a row of x in the basis of the columns.
   int32_t LargestOf(const float* x) const;
   int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
@@ -53,10 +56,10 @@ class Panels final : public PackedMatrix {
   // How many panels the product of one row takes at a time, the last time perhaps fewer.
   int abreast() const { return abreast_; }
   // The product of the rows of x and panel `panel`, into its 64 (or fewer) columns of `out`, which has the
-  // same rows. bias [rows()], or empty; `quantized`: the rows of x, if there are integers(). Any thread;
+  // same rows. bias [rows()], or empty; `prepared`: the rows of x, if they have row_bytes(). Any thread;
   // panels are independent of each other. `count` > 1, for one row of x: of as many panels, up to abreast().
   PanelProduct Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,
-                       QuantizedRows quantized, int count = 1) const;
+                       PreparedRows prepared, int count = 1) const;
   void Multiply(const PanelProduct& job) const { product_(job); }
   // Copies row `row` to out [cols], as float32.
   void ReadRow(int64_t row, float* out) const;
@@ -67,7 +70,11 @@ class Panels final : public PackedMatrix {
         format_(format),
         isa_(isa),
         product_(format.ProductFor(isa)),
+        rows_(format.RowsFor(isa)),
         integers_(format.IntegersFor(isa)),
+        row_bytes_(rows_ != nullptr       ? rows_->bytes(cols)
+                   : integers_ != nullptr ? integers_->row_bytes(cols)
+                                          : 0),
         abreast_(format.Abreast(isa)),
         elementwise_(ElementwiseFor(isa)),
         panel_bytes_(format.PanelBytes(cols)) {}
@@ -82,7 +89,9 @@ class Panels final : public PackedMatrix {
   const WeightFormat& format_;
   const Isa isa_;
   const WeightFormat::Product product_;
-  const IntegerKernel* const integers_;  // null: the product reads floats
+  const RowKernel* const rows_;          // null: the product reads floats or integers
+  const IntegerKernel* const integers_;  // null: the product is of floats
+  const int64_t row_bytes_;
   const int abreast_;
   const ElementwiseTable& elementwise_;
   const int64_t panel_bytes_;

@@ -201,7 +201,7 @@ int Main(int argc, char** argv) {
   app.add_option("--draft-model", draft_model, "A model folder that drafts");
   app.add_option("--draft-layers", draft_layers, "The first so many layers of the model draft");
   app.add_flag("--self-draft", self_draft, "A copy of the model in 4 bits drafts");
-  app.add_option("--weights", weights, "What matrices are kept as: stored, bf16, int8, int4")
+  app.add_option("--weights", weights, "What matrices are kept as: stored, f32, bf16, int8, int4")
       ->capture_default_str();
   app.add_option("--work", only, "Of the kinds of work, only these")->delimiter(',');
   app.add_option("--backend", backend)->capture_default_str();

@@ -40,7 +40,8 @@ class ReapGoldenTest : public testing::Test {
                          .held_out = held_out,
                          .calibration_digest = "00",
                          .window = golden["window"],
-                         .threads = 2});
+                         .threads = 2,
+                         .precision = WeightPrecision::kF32});
   }
 
   const Json goldens_ = Json::parse(std::ifstream(DataFolder() + "reap.json"));
@@ -73,7 +74,7 @@ TEST_F(ReapGoldenTest, ScoresIdsLossesAndLogitsAreTheirs) {
     }
     // transformers on the same folder.
     const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
-    const auto decoder = Decoder::Load(target_, *kernels);
+    const auto decoder = Decoder::Load(target_, *kernels, {.precision = WeightPrecision::kF32});
     ASSERT_TRUE(decoder.ok()) << decoder.status();
     auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 4);
     ASSERT_TRUE(store.ok()) << store.status();

@@ -48,7 +48,7 @@ TEST(InspectTest, ShowsTheFormulaAndItsResult) {
   EXPECT_THAT(text,
               HasSubstr("KV in i8/i4   16 layers x 8 KV heads x ((64 head_dim x 8 bits + a scale of 4 "
                         "bytes) + (64 head_dim x 4 bits + a scale of 4 bytes)) = 13,312 bytes per token"));
-  EXPECT_THAT(text, HasSubstr("with --weights stored 2.30 GiB, bf16 2.30 GiB, int8 1.15 GiB"));
+  EXPECT_THAT(text, HasSubstr("with --weights stored 2.30 GiB, f32 4.60 GiB, bf16 2.30 GiB, int8 1.15 GiB"));
 }
 
 TEST(InspectTest, ShowsWhereAnswersEnd) {
@@ -93,9 +93,9 @@ TEST(InspectTest, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["kv"][3]["value_dtype"], "i4");
   EXPECT_EQ(json["kv"][4]["bytes_per_token"], 16 * 8 * 2 * (32 + 4));
   EXPECT_EQ(json["parameters"], 1'235'814'400);
-  ASSERT_EQ(json["weights"].size(), 4u);
-  EXPECT_EQ(json["weights"][2]["precision"], "int8");
-  EXPECT_EQ(json["weights"][2]["bytes"], 1'235'746'816 + 4 * (521'472 + 67'584));
+  ASSERT_EQ(json["weights"].size(), 5u);
+  EXPECT_EQ(json["weights"][3]["precision"], "int8");
+  EXPECT_EQ(json["weights"][3]["bytes"], 1'235'746'816 + 4 * (521'472 + 67'584));
 }
 
 TEST(InspectTest, SaysWhetherItLoads) {
@@ -120,7 +120,8 @@ TEST(InspectTest, TellsWhatATokenUsesOfAMixture) {
               HasSubstr("  experts       3 of 12 chosen, width 24, in 2 of 3 layers; by sigmoid in 2 of 4 "
                         "groups, a shared one of width 48\n"));
   EXPECT_THAT(text, HasSubstr("parameters per token"));
-  EXPECT_THAT(text, HasSubstr("  per expert    of one layer: stored 9 KiB, bf16 9 KiB, int8 4.94 KiB"));
+  EXPECT_THAT(text,
+              HasSubstr("  per expert    of one layer: stored 9 KiB, f32 18 KiB, bf16 9 KiB, int8 4.94 KiB"));
   const nlohmann::json json = ModelToJson("glm", *summary, {.experts = {65'536}});
   EXPECT_EQ(json["experts"]["chosen"], 3);
   EXPECT_EQ(json["experts"]["layers"], 2);

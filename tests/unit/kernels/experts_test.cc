@@ -508,11 +508,12 @@ TEST_P(ExpertsTest, AgreesWithTheReference) {
       size += std::pow(double{expected.row(r)[c]}, 2);
     }
   }
-  // Activations of 8 bits, twice, beside float32.
-  EXPECT_LT(std::sqrt(error / size), integers ? 2e-2 : 1e-6);
+  // Activations of 8 bits, or of bfloat16, twice, beside float32.
+  const bool narrow = GetParam().format == "bf16";
+  EXPECT_LT(std::sqrt(error / size), integers ? 2e-2 : narrow ? 4e-3 : 1e-6);
   EXPECT_GT(size, 0);
   for (size_t i = 0; i < norms.size(); ++i) {
-    EXPECT_NEAR(norms[i], expected_norms[i], expected_norms[i] * (integers ? 5e-2 : 1e-6));
+    EXPECT_NEAR(norms[i], expected_norms[i], expected_norms[i] * (integers ? 5e-2 : narrow ? 1e-2 : 1e-6));
   }
 }
 

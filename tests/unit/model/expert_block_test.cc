@@ -72,13 +72,13 @@ std::vector<float> OverRanks(const std::string& folder, int ranks, WeightPrecisi
 TEST(ExpertRanksTest, ExpertsSplitByWidthGiveTheBitsOfOneRankWhereSumsAreExact) {
   for (const char* model : {"qwen3-moe", "qwen2-moe", "glm4-moe", "mixtral", "gpt-oss", "gpt-oss-mxfp4"}) {
     for (const WeightPrecision precision :
-         {WeightPrecision::kStored, WeightPrecision::kInt8, WeightPrecision::kInt4}) {
+         {WeightPrecision::kF32, WeightPrecision::kInt8, WeightPrecision::kInt4}) {
       SCOPED_TRACE(std::string(model) + " " + std::string(Name(precision)));
       const auto kernels = *kernels::MakeCpuKernels({.threads = 2});
       const std::vector<float> one = AllLogits(GoldenFolder(model), *kernels, nullptr, precision);
       const std::vector<float> two = OverRanks(GoldenFolder(model), 2, precision);
       ASSERT_EQ(one.size(), two.size());
-      if (precision == WeightPrecision::kStored) {
+      if (precision == WeightPrecision::kF32) {
         for (size_t i = 0; i < one.size(); ++i) ASSERT_NEAR(one[i], two[i], 2e-4) << i;
       } else {
         ASSERT_EQ(one, two);
@@ -105,7 +105,7 @@ TEST(ExpertPrecisionTest, RoutersStayAsTheyAreStored) {
        {"model.layers.3.mlp.gate.weight", "model.layers.3.block_sparse_moe.gate.weight",
         "model.layers.3.mlp.shared_expert_gate.weight", "model.layers.3.mlp.router.weight"}) {
     for (const WeightPrecision precision :
-         {WeightPrecision::kBF16, WeightPrecision::kInt8, WeightPrecision::kInt4}) {
+         {WeightPrecision::kF32, WeightPrecision::kBF16, WeightPrecision::kInt8, WeightPrecision::kInt4}) {
       EXPECT_EQ(PrecisionOf(precision, name), WeightPrecision::kStored) << name;
     }
   }

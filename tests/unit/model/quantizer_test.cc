@@ -130,7 +130,8 @@ TEST(QuantizerTest, ColumnsOfASplitAreThoseOfTheWhole) {
   constexpr int64_t kRows = 70, kCols = 24;
   std::vector<float> values(kRows * kCols);
   for (float& value : values) value = normal(random);
-  for (const WeightPrecision precision : {WeightPrecision::kInt8, WeightPrecision::kBF16}) {
+  for (const WeightPrecision precision :
+       {WeightPrecision::kInt8, WeightPrecision::kBF16, WeightPrecision::kF32}) {
     Quantizer one(precision, 1), three(precision, 3);
     const auto whole = one.Convert("m", ViewOf(values, kRows), {0, kCols});
     const auto right = three.Convert("m", ViewOf(values, kRows), {16, 8});
@@ -139,8 +140,9 @@ TEST(QuantizerTest, ColumnsOfASplitAreThoseOfTheWhole) {
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < 8; ++c) {
         ASSERT_EQ(kernels::ValueAt(right->view, r, c), kernels::ValueAt(whole->view, r, 16 + c));
-        const float bound =
-            precision == WeightPrecision::kInt8 ? whole->scales[static_cast<size_t>(r)] / 2 : 0.02f;
+        const float bound = precision == WeightPrecision::kInt8   ? whole->scales[static_cast<size_t>(r)] / 2
+                            : precision == WeightPrecision::kBF16 ? 0.02f
+                                                                  : 0.0f;
         ASSERT_NEAR(kernels::ValueAt(right->view, r, c), values[static_cast<size_t>(r * kCols + 16 + c)],
                     bound * 1.0001f);
       }
@@ -256,6 +258,7 @@ TEST(QuantizerTest, WhatCantBeAnIntegerIsRefused) {
 
 TEST(QuantizerTest, PrecisionsHaveTheNamesOfTheFlag) {
   EXPECT_EQ(Name(WeightPrecision::kStored), "stored");
+  EXPECT_EQ(Name(WeightPrecision::kF32), "f32");
   EXPECT_EQ(Name(WeightPrecision::kBF16), "bf16");
   EXPECT_EQ(Name(WeightPrecision::kInt8), "int8");
   EXPECT_EQ(Name(WeightPrecision::kInt4), "int4");

@@ -41,7 +41,8 @@ TEST(ModelSummaryTest, CountsWeightBytesOfEachPrecision) {
       const int64_t bytes = summary->WeightBytes(precision);
       EXPECT_LE(bytes, (*decoder)->weight_bytes());
       EXPECT_GT(bytes, (*decoder)->weight_bytes() / 2);
-      EXPECT_TRUE(before == 0 || bytes <= before);
+      // From f32 on, which comes after what is stored, each takes less.
+      EXPECT_TRUE(before == 0 || (precision == WeightPrecision::kF32 ? bytes >= before : bytes < before));
       before = bytes;
     }
   }
@@ -70,7 +71,6 @@ TEST(ModelSummaryTest, CountsWhatATokenUsesOfExperts) {
   // The embedding is another matrix than the head: a token reads a row of it.
   EXPECT_EQ(summary->WeightBytes(WeightPrecision::kBF16) - summary->BytesPerToken(WeightPrecision::kBF16),
             2 * (2 * 5 * kExpert + summary->lookup_values));
-  EXPECT_EQ(summary->router_values, 2 * 8 * 64);
 }
 
 TEST(ModelSummaryTest, CountsKvBytesOfEachPrecision) {

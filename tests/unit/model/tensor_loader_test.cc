@@ -89,6 +89,32 @@ TEST_F(TensorLoaderTest, BesideStoredIntegersColumnsAreNotTransformed) {
   EXPECT_TRUE(kernels->numerics().ends_with("cpu-i8/2")) << kernels->numerics();
 }
 
+// Matrices of bfloat16 are multiplied as such, with rounded activations; a router is not.
+TEST_F(TensorLoaderTest, ProductsWithARouterStayFloat32) {
+  const ModelFolder folder("mixtral");
+  const Checkpoint stored = *Checkpoint::Open(folder.path());
+  const std::string router = "model.layers.0.block_sparse_moe.gate.weight";
+  ASSERT_EQ(stored.Find(router)->dtype, tensor::DType::kBF16);
+  for (const WeightPrecision precision :
+       {WeightPrecision::kStored, WeightPrecision::kF32, WeightPrecision::kBF16, WeightPrecision::kInt8}) {
+    const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+    Quantizer quantizer(precision, 1);
+    TensorLoader loader(folder.path(), stored, kernels.get(), &quantizer);
+    const std::string of_floats = kernels->numerics();
+    const TensorPart part = {router, 4, {1, 2}};
+    const auto packed = loader.Matrix({&part, 1}, 64, {0, 64});
+    ASSERT_TRUE(packed.ok()) << packed.status();
+    EXPECT_EQ(kernels->numerics(), of_floats) << Name(precision);
+    const TokenId second(1);
+    std::vector<float> values(64);
+    kernels->Embed(**packed, {&second, 1}, 0, {values.data(), 1, 64, 64});
+    for (int64_t i = 0; i < 64; ++i) {
+      EXPECT_EQ(values[static_cast<size_t>(i)],
+                tensor::ValueAt(stored.Find(router)->bytes.data(), tensor::DType::kBF16, 2 * 64 + i));
+    }
+  }
+}
+
 TEST_F(TensorLoaderTest, VectorsFollowOneAnother) {
   const StoredTensor& stored = *checkpoint_.Find("model.norm.weight");
   const TensorPart parts[] = {{"model.norm.weight", 64, {60, 4}}, {"model.norm.weight", 64, {0, 2}}};
