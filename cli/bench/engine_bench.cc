@@ -33,7 +33,7 @@ WeightPrecision MainPrecision(const model::ModelSummary& summary, WeightPrecisio
   for (const auto& [name, precision] : model::WeightPrecisions()) {
     if (name == most.second) return precision;
   }
-  return WeightPrecision::kStored;  // f32
+  return WeightPrecision::kStored;
 }
 
 // The two yardsticks, measured on one rank's device. On the host the product kernel multiplies a matrix that

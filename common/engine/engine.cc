@@ -121,6 +121,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
                       "a --draft-model",
                       options.backend));
     }
+    if (options.weights == model::WeightPrecision::kF32 && !rank.kernels->memory().host()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "--weights f32 needs a backend that computes on the host, and --backend is {}: leave it out",
+          options.backend));
+    }
     kernels.push_back(rank.kernels.get());
   }
   if (options.tp > 1) {

@@ -21,8 +21,8 @@ namespace {
 
 // Where kernels may read matrices.
 constexpr int64_t kMatrixAlignment = 64;
-// Of the layout of images; grows when the layout of panels changes.
-constexpr char kLayout[] = "panels/1";
+// The layout of images; grows when that of panels changes. 2: pairs of columns of bfloat16.
+constexpr char kLayout[] = "panels/2";
 // For experts while a file is checked.
 constexpr int64_t kCheckingMemory = int64_t{1} << 30;
 

@@ -43,12 +43,13 @@ std::string_view Name(WeightPrecision precision);
 // The names and what they stand for: the choices of --weights.
 const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions();
 
-// The router of a mixture of experts, or the gate of its shared expert. Products with it stay float32,
-// whatever else is bfloat16: rounded activations would choose other experts.
+// True for the router of a mixture of experts, and for the gate of its shared expert. Those that a folder
+// stores as floats are multiplied in float32, whatever else is bfloat16: rounded activations would choose
+// other experts.
 bool IsRouter(std::string_view tensor);
 
 // What `precision` keeps a tensor as: kInt4 leaves some matrices in kInt8, by the last parts of their names,
-// and all leave the routers of mixtures as they are stored, where rounding would make ties.
+// and none rounds the routers of mixtures, where rounding would make ties: those stay as they are stored.
 // Whoever changes the recipe changes the version in the digest of the weights (weights.cc).
 WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
 

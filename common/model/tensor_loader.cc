@@ -118,7 +118,9 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
     }
     const WeightView view = {
         .data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count};
-    read->views.push_back(IsRouter(part.name) ? Widened(view, read->copies.emplace_back()) : view);
+    read->views.push_back(IsRouter(part.name) && view.dtype != tensor::DType::kF32
+                              ? Widened(view, read->copies.emplace_back())
+                              : view);
   }
   return absl::OkStatus();
 }

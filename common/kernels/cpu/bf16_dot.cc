@@ -56,7 +56,7 @@ BATON_BF16_DOT inline __m512bh PairAt(const std::byte* x) {
 // stay in registers.
 template <int kRows, int kPanels>
 BATON_BF16_DOT void Multiply(const BF16Tile& tile, int64_t panel_bytes) {
-  // So far ahead of what it reads, a product of one row fetches, in each of its panels.
+  // A product of one row fetches so far ahead of what it reads, in each of its panels.
   constexpr int64_t kFetchedAhead = 2048;
   constexpr int kSums = kPanels * kVectors;
   const std::byte *x = tile.x, *w = tile.w, *ahead = tile.ahead;
@@ -106,9 +106,8 @@ BATON_BF16_DOT void Tile(const BF16Tile& tile) {
   Multiply<kRows, 1>(tile, 0);
 }
 
-constexpr int kAbreast = 2;
 BATON_BF16_DOT void OneRow(const BF16Tile& tile, int64_t panel_bytes) {
-  Multiply<1, kAbreast>(tile, panel_bytes);
+  Multiply<1, kFloatPanelsAbreast>(tile, panel_bytes);
 }
 
 }  // namespace
@@ -117,10 +116,9 @@ const BF16Tiles kBF16DotTiles = {
     .x_block_bytes = kBF16Pairs * kPairBytes,
     .round = &Round,
     .rows = 3,
+    .one_pass = true,
     .by_rows = {&Tile<1>, &Tile<2>, &Tile<3>, &Tile<4>, &Tile<5>, &Tile<6>},
-    .expand = nullptr,
-    .expanded_by_rows = {},
-    .abreast = kAbreast,
+    .abreast = kFloatPanelsAbreast,
     .one_row = &OneRow,
 };
 

@@ -1,21 +1,21 @@
-// The products of format_bf16.cc, cut into tiles: the definition of cpu-bf16x32/1, and the tiles of each
+// The products of format_bf16.cc, cut into tiles: this file defines cpu-bf16x32/1, and has the tiles of each
 // instruction set. Pure functions, any thread.
 //
-//   panel := block[ceil(cols / 32)]      block := 16 pairs of columns      pair := 64 words of 32 bits, a
-//   row's
+//   panel := block[ceil(cols / 32)]   block := pair[16]   pair := word[64], one for each row
 //
-// The high half of a word is the earlier column, the low half the next one; columns that a matrix lacks are
-// zeros, in x too. A row of x is rounded to bfloat16 first, to the nearest, ties to even. Then, for each
-// output, with float32 multiply-adds that round once:
+// A word has two columns of its row: the earlier one in its high half, the next one in its low half. Columns
+// that a matrix lacks are zeros, in x too. A row of x is rounded to bfloat16 first, to the nearest, ties to
+// even. Each output is then made of float32 multiply-adds that round once:
 //
 //   C = bias, or 0;   for each block of 32 columns k:
 //     A = 0; for k = 0 .. 15: A = fma(x[k], w[k], A)
 //     B = 0; for k = 16 .. 31: B = fma(x[k], w[k], B)
 //     C = C + (A + B)
 //
-// Numbers below 2^-126 count as zero, wherever one is read or made (FlushesDenormals). This is what TDPBF16PS
-// computes of the pairs (k, k + 16), and what VDPBF16PS computes of a word, the high half first; by multiply-
-// adds of float32 it has the same bits. Every output depends on its own row of x alone.
+// A number below 2^-126 counts as a zero of its sign, wherever one is read or made (FlushesDenormals). The
+// payload of a NaN is not defined. VDPBF16PS computes a word's part of A or B, the high half first; TDPBF16PS
+// computes A and B of pairs (k, k + 16), which another layout would give it; float32 multiply-adds have the
+// same bits. Every output depends on its own row of x alone.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ constexpr int64_t BF16Blocks(int64_t cols) { return (cols + kBF16Block - 1) / kB
 struct BF16Tile {
   const std::byte* x;  // the first block of the first row, as BF16Tiles::round left it
   int64_t x_stride;    // bytes
-  const std::byte* w;  // blocks of a panel, or what BF16Tiles::expand made of them
+  const std::byte* w;  // blocks of a panel
   int64_t blocks;
   float* sums;  // C: [rows][64]
   // With each pair of columns, so many cache lines are fetched from memory for tiles to come, from here on,
@@ -50,19 +50,17 @@ struct BF16Tile {
   int lines;
 };
 
-// The tiles of an instruction set.
+// BF16Tiles has the tiles of an instruction set.
 struct BF16Tiles {
-  static constexpr int kMostRows = 6;
+  static constexpr int kMostRows = 6, kMostAbreast = kFloatPanelsAbreast;
   using Multiply = void (*)(const BF16Tile& tile);
 
   int64_t x_block_bytes;  // of a block of a row of x
-  // A row of x [cols], rounded: BF16Blocks(cols) blocks.
+  // Writes a row of x [cols], rounded: BF16Blocks(cols) blocks, all of their bytes.
   void (*round)(const float* x, int64_t cols, std::byte* row);
-  int rows;                     // of the tile that is fastest when weights are in a cache
+  int rows;       // of the tile that is fastest when weights are in a cache
+  bool one_pass;  // a tile reads weights once, not once for each of several groups of their rows
   Multiply by_rows[kMostRows];  // [r]: of r + 1 rows
-  // Null, or: widens blocks to float32, [32 columns][64 rows] each, which many tiles multiply faster.
-  void (*expand)(const std::byte* w, int64_t blocks, float* out);
-  Multiply expanded_by_rows[kMostRows];
   // One row of x against `abreast` panels, `panel_bytes` apart: sums [abreast][64]. 1 and null: none.
   int abreast = 1;
   void (*one_row)(const BF16Tile& tile, int64_t panel_bytes) = nullptr;
@@ -89,14 +87,16 @@ class FlushesDenormals {
 };
 
 #if defined(__x86_64__)
-// With VDPBF16PS. Only for processors that have it.
+// These tiles run VDPBF16PS: only for processors that have it.
 extern const BF16Tiles kBF16DotTiles;
+// True if this processor has AVX512_BF16.
 bool HasBF16Dot();
 #endif
 
-// By multiply-adds of float32.
+// Returns the tiles that run multiply-adds of float32.
 const BF16Tiles& BF16MultiplyAddTiles(Isa isa);
-// The fastest tiles that give the bits of those: the processor is tried when it is first asked.
+// Returns the fastest tiles that give the bits of those. The first call for kAvx512Vnni tries the processor,
+// which takes less than a millisecond.
 const BF16Tiles& BF16TilesFor(Isa isa);
 
 }  // namespace baton::kernels::cpu

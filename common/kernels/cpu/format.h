@@ -26,6 +26,8 @@
 namespace baton::kernels::cpu {
 
 inline constexpr int kPanelRows = 64;
+// Panels side by side for one row of x, where vectors have 16 lanes (WeightFormat::Abreast).
+inline constexpr int kFloatPanelsAbreast = 2;
 
 // Rows of x as a RowKernel, or an IntegerKernel's `quantize`, left them.
 struct PreparedRows {
@@ -64,10 +66,11 @@ struct PanelProduct {
   }
 };
 
-// How a row of x becomes what a product reads.
+// RowKernel makes of a row of x what a product reads. Any thread.
 struct RowKernel {
   // Bytes of a row of so many columns.
   int64_t (*bytes)(int64_t cols);
+  // Writes the row of x [cols] to `row`: all of its bytes, aligned to 4.
   void (*write)(const float* x, int64_t cols, std::byte* row);
 };
 

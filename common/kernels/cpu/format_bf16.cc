@@ -29,9 +29,8 @@ using Words = hn::RebindToUnsigned<F>;
 using Vec = hn::Vec<F>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(F()));
 constexpr int kPanelVectors = kPanelRows / kLanes;
-constexpr int64_t kExpandedPair = 2 * kPanelRows * static_cast<int64_t>(sizeof(float));
 
-// x to the nearest bfloat16, ties to even; numbers below 2^-126 become zeros.
+// Rounds x to the nearest bfloat16, ties to even; numbers below 2^-126 become zeros of their sign.
 HWY_INLINE Vec RoundToBF16(Vec x) {
   const Words words;
   const auto bits = hn::BitCast(words, x);
@@ -41,29 +40,42 @@ HWY_INLINE Vec RoundToBF16(Vec x) {
   const auto nan = hn::Or(bits, hn::Set(words, 0x00400000u));
   const auto rounded = hn::And(hn::IfThenElse(hn::Gt(magnitude, hn::Set(words, 0x7F800000u)), nan, nearest),
                                hn::Set(words, 0xFFFF0000u));
-  return hn::BitCast(F(), hn::IfThenZeroElse(hn::Lt(magnitude, hn::Set(words, 0x00800000u)), rounded));
+  const auto zero = hn::And(bits, hn::Set(words, 0x80000000u));
+  return hn::BitCast(F(), hn::IfThenElse(hn::Lt(magnitude, hn::Set(words, 0x00800000u)), zero, rounded));
 }
 
-// The two columns of a pair: of kLanes rows.
-template <bool kExpanded>
-HWY_INLINE void LoadPair(const std::byte* at, Vec& early, Vec& late) {
-  if constexpr (kExpanded) {
-    const auto* floats = reinterpret_cast<const float*>(at);
-    early = hn::LoadU(F(), floats);
-    late = hn::LoadU(F(), floats + kPanelRows);
-  } else {
-    const Words words;
-    const auto both = hn::LoadU(words, reinterpret_cast<const uint32_t*>(at));
-    early = hn::BitCast(F(), hn::And(both, hn::Set(words, 0xFFFF0000u)));
-    late = hn::BitCast(F(), hn::ShiftLeft<16>(both));
+// Reads kLanes rows of a column of a pair: of the earlier one, or of the later.
+template <int kColumn>
+HWY_INLINE Vec LoadColumn(const std::byte* at) {
+  const Words words;
+  const auto both = hn::LoadU(words, reinterpret_cast<const uint32_t*>(at));
+  const auto column = kColumn == 0 ? hn::And(both, hn::Set(words, 0xFFFF0000u)) : hn::ShiftLeft<16>(both);
+  return hn::BitCast(F(), column);
+}
+
+// sum += x * a column of a pair. (One column at a time, so that weights take few registers.)
+template <int kRows, int kVectors, int kPanels, int kColumn>
+HWY_INLINE void AddColumn(Vec (&sum)[kRows][kPanels * kVectors], const float* x, int64_t x_stride,
+                          const std::byte* w, int64_t panel_bytes) {
+  Vec column[kPanels * kVectors];
+  BATON_UNROLLED
+  for (int v = 0; v < kPanels * kVectors; ++v) {
+    column[v] = LoadColumn<kColumn>(w + v / kVectors * panel_bytes +
+                                    v % kVectors * kLanes * static_cast<int64_t>(sizeof(float)));
+  }
+  BATON_UNROLLED
+  for (int r = 0; r < kRows; ++r) {
+    const Vec value = hn::Set(F(), x[r * x_stride + kColumn]);
+    BATON_UNROLLED
+    for (int v = 0; v < kPanels * kVectors; ++v) sum[r][v] = hn::MulAdd(value, column[v], sum[r][v]);
   }
 }
 
 // Half of a block: kRows rows of x against 8 pairs of columns, kVectors vectors of rows of kPanels panels.
-template <int kRows, int kVectors, int kPanels, bool kExpanded>
+template <int kRows, int kVectors, int kPanels>
 HWY_INLINE void AddHalf(Vec (&sum)[kRows][kPanels * kVectors], const float* x, int64_t x_stride,
                         const std::byte* w, int64_t panel_bytes, const std::byte* ahead, int lines) {
-  // So far ahead of what it reads, a product of one row fetches, in each of its panels.
+  // A product of one row fetches so far ahead of what it reads, in each of its panels.
   constexpr int64_t kFetchedAhead = 2048;
   BATON_UNROLLED
   for (int r = 0; r < kRows; ++r) {
@@ -73,35 +85,25 @@ HWY_INLINE void AddHalf(Vec (&sum)[kRows][kPanels * kVectors], const float* x, i
   for (int pair = 0; pair < kBF16Pairs / 2; ++pair) {
     for (int line = 0; line < lines; ++line) __builtin_prefetch(ahead + line * kBF16LineBytes, 0, 2);
     ahead += lines * kBF16LineBytes;
-    Vec early[kPanels * kVectors], late[kPanels * kVectors];
-    BATON_UNROLLED
-    for (int v = 0; v < kPanels * kVectors; ++v) {
-      const std::byte* at =
-          w + v / kVectors * panel_bytes + v % kVectors * kLanes * static_cast<int64_t>(sizeof(float));
-      if constexpr (kPanels > 1) __builtin_prefetch(at + kFetchedAhead, 0, 3);
-      LoadPair<kExpanded>(at, early[v], late[v]);
-    }
-    BATON_UNROLLED
-    for (int r = 0; r < kRows; ++r) {
-      const Vec x_early = hn::Set(F(), x[r * x_stride]);
+    if constexpr (kPanels > 1) {
       BATON_UNROLLED
-      for (int v = 0; v < kPanels * kVectors; ++v) sum[r][v] = hn::MulAdd(x_early, early[v], sum[r][v]);
+      for (int p = 0; p < kPanels; ++p) {
+        for (int line = 0; line < kBF16PairBytes / kBF16LineBytes; ++line) {
+          __builtin_prefetch(w + p * panel_bytes + kFetchedAhead + line * kBF16LineBytes, 0, 3);
+        }
+      }
     }
-    BATON_UNROLLED
-    for (int r = 0; r < kRows; ++r) {
-      const Vec x_late = hn::Set(F(), x[r * x_stride + 1]);
-      BATON_UNROLLED
-      for (int v = 0; v < kPanels * kVectors; ++v) sum[r][v] = hn::MulAdd(x_late, late[v], sum[r][v]);
-    }
-    w += kExpanded ? kExpandedPair : kBF16PairBytes;
+    AddColumn<kRows, kVectors, kPanels, 0>(sum, x, x_stride, w, panel_bytes);
+    AddColumn<kRows, kVectors, kPanels, 1>(sum, x, x_stride, w, panel_bytes);
+    w += kBF16PairBytes;
     x += 2;
   }
 }
 
 // kRows rows of x against rows [first_row, first_row + kVectors * kLanes) of kPanels panels.
-template <int kRows, int kVectors, int kPanels, bool kExpanded>
+template <int kRows, int kVectors, int kPanels>
 void TileOf(const BF16Tile& tile, int first_row, int64_t panel_bytes) {
-  constexpr int64_t kHalfBytes = kBF16Pairs / 2 * (kExpanded ? kExpandedPair : kBF16PairBytes);
+  constexpr int64_t kHalfBytes = kBF16Pairs / 2 * kBF16PairBytes;
   const auto* x = reinterpret_cast<const float*>(tile.x);
   const int64_t x_stride = tile.x_stride / static_cast<int64_t>(sizeof(float));
   const std::byte* w = tile.w + first_row * static_cast<int64_t>(sizeof(float));
@@ -111,9 +113,9 @@ void TileOf(const BF16Tile& tile, int first_row, int64_t panel_bytes) {
   const int64_t ahead_bytes = lines * kBF16Pairs / 2 * kBF16LineBytes;
   for (int64_t block = 0; block < tile.blocks; ++block) {
     Vec first[kRows][kPanels * kVectors], second[kRows][kPanels * kVectors];
-    AddHalf<kRows, kVectors, kPanels, kExpanded>(first, x, x_stride, w, panel_bytes, ahead, lines);
+    AddHalf<kRows, kVectors, kPanels>(first, x, x_stride, w, panel_bytes, ahead, lines);
     x += kBF16Block / 2, w += kHalfBytes, ahead += ahead_bytes;
-    AddHalf<kRows, kVectors, kPanels, kExpanded>(second, x, x_stride, w, panel_bytes, ahead, lines);
+    AddHalf<kRows, kVectors, kPanels>(second, x, x_stride, w, panel_bytes, ahead, lines);
     x += kBF16Block / 2, w += kHalfBytes, ahead += ahead_bytes;
     BATON_UNROLLED
     for (int r = 0; r < kRows; ++r) {
@@ -126,18 +128,17 @@ void TileOf(const BF16Tile& tile, int first_row, int64_t panel_bytes) {
   }
 }
 
-template <int kRows, bool kExpanded>
+template <int kRows>
 void Tile(const BF16Tile& tile) {
   // As many sums as the registers hold beside weights: 32 of them with AVX-512, else 16.
   constexpr int kVectors = kLanes == 16 ? 4 : HWY_MIN(kPanelVectors, kRows == 1 ? 8 : kRows == 2 ? 4 : 2);
   for (int first = 0; first < kPanelRows; first += kVectors * kLanes) {
-    TileOf<kRows, kVectors, 1, kExpanded>(tile, first, 0);
+    TileOf<kRows, kVectors, 1>(tile, first, 0);
   }
 }
 
-[[maybe_unused]] constexpr int kAbreast = 2;
 void OneRow(const BF16Tile& tile, int64_t panel_bytes) {
-  if constexpr (kLanes == 16) TileOf<1, kPanelVectors, kAbreast, false>(tile, 0, panel_bytes);
+  if constexpr (kLanes == 16) TileOf<1, kPanelVectors, kFloatPanelsAbreast>(tile, 0, panel_bytes);
 }
 
 }  // namespace
@@ -155,28 +156,14 @@ void BF16Round(const float* x, int64_t cols, std::byte* row) {
   std::fill(out + cols, out + BF16Blocks(cols) * kBF16Block, 0.0f);
 }
 
-void BF16Expand(const std::byte* w, int64_t blocks, float* out) {
-  for (int64_t pair = 0; pair < blocks * kBF16Pairs; ++pair, w += kBF16PairBytes, out += 2 * kPanelRows) {
-    for (int row = 0; row < kPanelRows; row += kLanes) {
-      Vec early, late;
-      LoadPair<false>(w + row * sizeof(float), early, late);
-      hn::StoreU(early, F(), out + row);
-      hn::StoreU(late, F(), out + kPanelRows + row);
-    }
-  }
-}
-
 const BF16Tiles& BF16OwnTiles() {
   static constexpr BF16Tiles kTiles = {
       .x_block_bytes = kBF16Block * sizeof(float),
       .round = &BF16Round,
-      .rows = BF16Tiles::kMostRows,
-      .by_rows = {&Tile<1, false>, &Tile<2, false>, &Tile<3, false>, &Tile<4, false>, &Tile<5, false>,
-                  &Tile<6, false>},
-      .expand = &BF16Expand,
-      .expanded_by_rows = {&Tile<1, true>, &Tile<2, true>, &Tile<3, true>, &Tile<4, true>, &Tile<5, true>,
-                           &Tile<6, true>},
-      .abreast = kLanes == 16 ? kAbreast : 1,
+      .rows = 4,
+      .one_pass = kLanes == 16,
+      .by_rows = {&Tile<1>, &Tile<2>, &Tile<3>, &Tile<4>, &Tile<5>, &Tile<6>},
+      .abreast = kLanes == 16 ? kFloatPanelsAbreast : 1,
       .one_row = kLanes == 16 ? &OneRow : nullptr,
   };
   return kTiles;
@@ -195,9 +182,7 @@ static_assert(std::endian::native == std::endian::little);
 // Rows of x that go through a panel together: their sums take 24 KiB.
 constexpr int64_t kChunkRows = 96;
 // Blocks of a panel in one go when several tiles share them: 16 KiB of weights, half of a first-level cache.
-constexpr int64_t kSliceBlocks = 4, kExpandedSliceBlocks = 2;
-// From so many tiles on, weights are widened once for all of them.
-constexpr int64_t kExpandTiles = 3;
+constexpr int64_t kSliceBlocks = 4;
 
 // Up to kChunkRows rows of a product from row `first` on, added to sums [rows][64].
 void MultiplyChunk(const BF16Tiles& tiles, const PanelProduct& job, int64_t first, int64_t rows,
@@ -206,28 +191,25 @@ void MultiplyChunk(const BF16Tiles& tiles, const PanelProduct& job, int64_t firs
   // Few rows go in one tile, which reads weights from memory once; more of them in as few tiles as it takes,
   // of sizes that differ by one at most.
   const int64_t count = rows <= BF16Tiles::kMostRows ? 1 : (rows + tiles.rows - 1) / tiles.rows;
-  const bool expand = tiles.expand != nullptr && count >= kExpandTiles;
-  alignas(64) float expanded[kExpandedSliceBlocks * kBF16Block * kPanelRows];
   const int64_t blocks = BF16Blocks(job.depth);
-  const int64_t slice = count == 1 ? blocks : expand ? kExpandedSliceBlocks : kSliceBlocks;
+  const int64_t slice = count == 1 && tiles.one_pass ? blocks : kSliceBlocks;
   // Tiles that share a slice share the fetching of the next one: two of the four lines of a pair, or one
   // each. It goes on into the next panel.
   const int lines = count == 1 ? 0 : count <= 3 ? 2 : 1;
   for (int64_t b = 0; b < blocks; b += slice) {
     const std::byte* const w = job.panel + b * kBF16BlockBytes;
     const int64_t some = std::min(slice, blocks - b);
-    if (expand) tiles.expand(w, some, expanded);
     for (int64_t tile = 0; tile < count; ++tile) {
       const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
       const BF16Tile one = {
           .x = x + begin * job.prepared.stride + b * tiles.x_block_bytes,
           .x_stride = job.prepared.stride,
-          .w = expand ? reinterpret_cast<const std::byte*>(expanded) : w,
+          .w = w,
           .blocks = some,
           .sums = sums + begin * kPanelRows,
-          .ahead = w + slice * kBF16Pairs * (kBF16PairBytes + tile * lines * kBF16LineBytes),
+          .ahead = w + some * kBF16BlockBytes + tile * lines * slice * kBF16Pairs * kBF16LineBytes,
           .lines = tile * lines >= 4 ? 0 : lines};
-      (expand ? tiles.expanded_by_rows : tiles.by_rows)[end - begin - 1](one);
+      tiles.by_rows[end - begin - 1](one);
     }
   }
 }
@@ -240,8 +222,8 @@ void Begin(const float* bias, int width, int64_t rows, float* sums) {
 }
 
 void MultiplyAbreast(const BF16Tiles& tiles, const PanelProduct& job) {
-  alignas(64) float sums[2 * kPanelRows];
-  BATON_CHECK(job.panels <= 2);
+  alignas(64) float sums[BF16Tiles::kMostAbreast * kPanelRows];
+  BATON_CHECK(job.panels <= BF16Tiles::kMostAbreast);
   std::fill(std::begin(sums), std::end(sums), 0.0f);
   if (job.bias != nullptr) std::copy_n(job.bias, job.width, sums);
   BF16Tile tile = {.x = job.prepared.data,
@@ -284,7 +266,8 @@ constexpr RowKernel kRows = {
     .bytes = [](int64_t cols) { return BF16Blocks(cols) * BF16TilesFor(isa).x_block_bytes; },
     .write = [](const float* x, int64_t cols, std::byte* row) { BF16TilesFor(isa).round(x, cols, row); }};
 
-// Where a value stands in a panel, in values: the low half of a word comes first, and is the later column.
+// Returns the place of a value in a panel, in values: the low half of a word comes first, and is the later
+// column.
 constexpr int64_t PlaceOf(int row, int64_t column) {
   return column / 2 * (2 * kPanelRows) + 2 * row + (column % 2 == 0 ? 1 : 0);
 }
@@ -348,7 +331,7 @@ class BF16WeightFormat final : public WeightFormat {
 // Blocks of x and w, of all finite numbers of bfloat16 or of those about 1, and the sums of a tile of them.
 struct Trial {
   static constexpr int64_t kBlocks = 4;
-  static constexpr int kTrialRows = BF16Tiles::kMostRows;
+  static constexpr int kTrialRows = 12;  // tiles of 3, 4 or 6
 
   std::vector<float> x = std::vector<float>(kTrialRows * kBlocks * kBF16Block);
   std::vector<uint32_t> w = std::vector<uint32_t>(kBlocks * kBF16Pairs * kPanelRows);
@@ -365,28 +348,25 @@ struct Trial {
     for (float& value : x) value = tensor::FromBF16(Draw(about_one));
     for (uint32_t& word : w) word = uint32_t{Draw(about_one)} << 16 | Draw(about_one);
   }
-  // Seconds that it took.
-  double Run(const BF16Tiles& tiles, bool expand) {
+  // Multiplies; returns the seconds that it took.
+  double Run(const BF16Tiles& tiles) {
     const int64_t stride = kBlocks * tiles.x_block_bytes;
     std::vector<std::byte> rows(static_cast<size_t>(kTrialRows * stride));
     for (int r = 0; r < kTrialRows; ++r) {
       tiles.round(x.data() + r * kBlocks * kBF16Block, kBlocks * kBF16Block, rows.data() + r * stride);
     }
-    std::vector<float> expanded(expand ? w.size() * 2 : 0);
     const auto* panel = reinterpret_cast<const std::byte*>(w.data());
-    if (expand) tiles.expand(panel, kBlocks, expanded.data());
     std::ranges::fill(sums, 0.0f);
     const FlushesDenormals flushes;
     const auto from = std::chrono::steady_clock::now();
     for (int r = 0; r < kTrialRows; r += tiles.rows) {
-      (expand ? tiles.expanded_by_rows : tiles.by_rows)[tiles.rows - 1](
-          {.x = rows.data() + r * stride,
-           .x_stride = stride,
-           .w = expand ? reinterpret_cast<const std::byte*>(expanded.data()) : panel,
-           .blocks = kBlocks,
-           .sums = sums.data() + r * kPanelRows,
-           .ahead = panel,
-           .lines = 0});
+      tiles.by_rows[tiles.rows - 1]({.x = rows.data() + r * stride,
+                                     .x_stride = stride,
+                                     .w = panel,
+                                     .blocks = kBlocks,
+                                     .sums = sums.data() + r * kPanelRows,
+                                     .ahead = panel,
+                                     .lines = 0});
     }
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
   }
@@ -400,10 +380,10 @@ bool DotIsBetter() {
   for (int i = 0; i < 32; ++i) {
     const bool about_one = i % 2 == 0;
     trial.Refill(about_one);
-    const double seconds = trial.Run(dot, false);
+    const double seconds = trial.Run(dot);
     if (about_one) dot_seconds = std::min(dot_seconds, seconds);
     const std::vector<float> of_dot = trial.sums;
-    const double other = trial.Run(adds, true);
+    const double other = trial.Run(adds);
     if (about_one) adds_seconds = std::min(adds_seconds, other);
     for (size_t n = 0; n < of_dot.size(); ++n) {
       const bool both_nan = std::isnan(of_dot[n]) && std::isnan(trial.sums[n]);

@@ -68,7 +68,7 @@ class F32WeightFormat final : public WeightFormat {
     }
   }
   Product ProductFor(Isa isa) const override { return BATON_FOR_ISA(isa, MultiplyF32); }
-  int Abreast(Isa isa) const override { return isa >= Isa::kAvx512 ? 2 : 1; }
+  int Abreast(Isa isa) const override { return isa >= Isa::kAvx512 ? kFloatPanelsAbreast : 1; }
 };
 
 }  // namespace

@@ -55,9 +55,6 @@ constexpr int TilePairs(int rows) {
   return rows == 1 ? 4 : rows == 2 ? 2 : 1;
 }
 
-// Panels side by side for one row of x, with 16 lanes: FloatAbreast.
-constexpr int kFloatPanelsAbreast = 2;
-
 // Where a tile's running sums come from.
 enum class Begin { kZero, kBias, kGoOn };
 

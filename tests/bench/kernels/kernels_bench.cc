@@ -81,6 +81,15 @@ struct Series {
   double best = 0;
 };
 
+// True if this processor has AVX512_BF16, which the best instruction set then uses.
+bool HasBF16Products() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
 class Bench {
  public:
   Bench(const std::string& isa, int threads, int repetitions)
@@ -142,8 +151,9 @@ class Bench {
         // Weights beyond the last-level cache's reach come from memory; smaller ones stay in it between
         // calls.
         const bool streams = bytes > 24e6;
-        // An instruction for products of bytes does four where one for floats does one.
-        const double size = bits ? 0.25 : 1;
+        // An instruction for products of bytes does four where one for floats does one, and one for bfloat16
+        // two.
+        const double size = bits ? 0.25 : dtype == DType::kBF16 && HasBF16Products() ? 0.5 : 1;
         Series series = Measure(
             flops * size, streams ? bytes : 0, [&] { kernels_->MatMul(in, *packed, {}, result); },
             peer.get());

@@ -182,6 +182,25 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsRanksApartWhereBitsArePromised
   EXPECT_THAT(*model::FirstDifference(one->fingerprint(), two->fingerprint()), HasSubstr("numerics"));
 }
 
+// Shards of arcee's matrices cut blocks of 32 columns.
+TEST(TensorParallelEngineTest, ProductsOfBFloat16StayCloseOverRanks) {
+  const auto one = LoadRanks("arcee", 1), two = LoadRanks("arcee", 2);
+  ASSERT_TRUE(one != nullptr && two != nullptr);
+  EXPECT_EQ(one->fingerprint().numerics, "cpu-bf16x32/1+cpu-f32/1");
+  EXPECT_EQ(two->fingerprint().numerics, "cpu-bf16x32/1+cpu-f32/1+tp2");
+  constexpr uint32_t kSeed = 32;
+  const Outcome expected = Generate(*one, kSeed), got = Generate(*two, kSeed, &expected.tokens);
+  ASSERT_EQ(got.logits.size(), expected.logits.size());
+  double error = 0, size = 0;
+  for (size_t step = 0; step < got.logits.size(); ++step) {
+    for (size_t i = 0; i < got.logits[step].size(); ++i) {
+      error += std::pow(double{got.logits[step][i]} - expected.logits[step][i], 2);
+      size += std::pow(double{expected.logits[step][i]}, 2);
+    }
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.01);
+}
+
 TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
   using model::WeightPrecision;
   for (const char* backend : {"cpu", "reference"}) {

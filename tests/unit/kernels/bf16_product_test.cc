@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "common/kernels/cpu/bf16_tiles.h"
@@ -38,7 +39,7 @@ bool Same(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
-// How numbers are drawn.
+// Numbers says how numbers are drawn.
 enum class Numbers { kNormal, kWide, kTiny, kAll };
 
 float DrawOne(Numbers kind, Random& random) {
@@ -102,6 +103,29 @@ TEST_P(BF16ProductTest, HasTheBitsOfItsDefinition) {
   }
 }
 
+// Zeros that come of flushing keep their sign: -0 stays -0 where nothing but zeros of its sign is added.
+TEST_P(BF16ProductTest, WhatIsFlushedKeepsItsSign) {
+  std::string why;
+  auto kernels = TryMakeCpu(GetParam(), 1, &why);
+  if (kernels == nullptr) GTEST_SKIP() << why;
+  // In each half of the block a product that is flushed to -0, and then products of -0 and of numbers that
+  // are read as -0.
+  std::vector<float> x(32, -0x1p-130f);
+  std::vector<uint16_t> w(32, tensor::ToBF16(1.0f));
+  for (const size_t k : {0, 16}) {
+    x[k] = -0x1p-70f;
+    w[k] = tensor::ToBF16(0x1p-70f);
+    x[k + 3] = -0.0f;
+  }
+  const float bias = -0.0f;
+  const WeightView part = {w.data(), DType::kBF16, 1, 32};
+  const auto packed = *kernels->Pack({&part, 1});
+  OwnedMatrix in = OwnedMatrix::From(x, 1, 32), out(1, 1);
+  kernels->MatMul(in.view(), *packed, {&bias, 1}, out.view());
+  EXPECT_EQ(std::bit_cast<uint32_t>(Defined(x, w, bias)), 0x80000000u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(out.view().row(0)[0]), 0x80000000u);
+}
+
 TEST_P(BF16ProductTest, LeavesTheThreadsArithmeticAsItWas) {
   std::string why;
   auto kernels = TryMakeCpu(GetParam(), 1, &why);
@@ -140,7 +164,7 @@ TEST_P(BF16ProductTest, ARowOfNoNumbersSpoilsNoOther) {
   for (int64_t n = 0; n < 70; ++n) EXPECT_FALSE(std::isfinite(out.view().row(1)[n]));
 }
 
-// Both kinds of tiles of a processor that has both: BF16TilesFor takes the faster ones.
+// A processor may have both kinds of tiles: BF16TilesFor takes the faster ones.
 TEST(BF16TilesTest, OneInstructionForTwoProductsGivesTheBitsOfMultiplyAdds) {
 #if defined(__x86_64__)
   if (!HasBF16Dot()) GTEST_SKIP() << "this machine has no AVX512_BF16";
@@ -170,6 +194,28 @@ TEST(BF16TilesTest, OneInstructionForTwoProductsGivesTheBitsOfMultiplyAdds) {
                                  .lines = 0});
         return sums;
       };
+      const auto run_abreast = [&](const BF16Tiles& tiles) {
+        std::vector<std::byte> prepared(static_cast<size_t>(blocks * tiles.x_block_bytes));
+        tiles.round(x.data(), cols, prepared.data());
+        std::vector<std::byte> panels(static_cast<size_t>(2 * blocks * kBF16BlockBytes));
+        std::memcpy(panels.data(), w.data(), panels.size() / 2);
+        std::memcpy(panels.data() + panels.size() / 2, w.data(), panels.size() / 2);
+        std::vector<float> sums(2 * kPanelRows, begun[0]);
+        const FlushesDenormals flushes;
+        tiles.one_row({.x = prepared.data(),
+                       .x_stride = 0,
+                       .w = panels.data(),
+                       .blocks = blocks,
+                       .sums = sums.data(),
+                       .ahead = panels.data(),
+                       .lines = 0},
+                      blocks * kBF16BlockBytes);
+        return sums;
+      };
+      if (rows == 1) {
+        const std::vector<float> a = run_abreast(dot), b = run_abreast(adds);
+        for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(Same(a[i], b[i])) << a[i] << " " << b[i];
+      }
       const std::vector<float> a = run(dot), b = run(adds);
       for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(Same(a[i], b[i])) << a[i] << " " << b[i];
     }

@@ -77,7 +77,8 @@ TEST_F(ExpertsOutsideTest, ChangeNoBitHoweverFewAreResident) {
   uint64_t seed = 11;
   for (const char* model : {"qwen3-moe", "qwen2-moe", "glm4-moe", "mixtral", "gpt-oss", "gpt-oss-mxfp4"}) {
     for (const WeightPrecision precision :
-         {WeightPrecision::kStored, WeightPrecision::kBF16, WeightPrecision::kInt8, WeightPrecision::kInt4}) {
+         {WeightPrecision::kStored, WeightPrecision::kF32, WeightPrecision::kBF16, WeightPrecision::kInt8,
+          WeightPrecision::kInt4}) {
       SCOPED_TRACE(testing::Message() << model << " " << Name(precision) << " seed " << ++seed);
       const auto inside = Decoder::Load(Golden(model), *kernels_, {.precision = precision});
       ASSERT_TRUE(inside.ok()) << inside.status();

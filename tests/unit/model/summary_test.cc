@@ -26,7 +26,8 @@ TEST(ModelSummaryTest, AgreesWithTheFiles) {
 }
 
 TEST(ModelSummaryTest, CountsWeightBytesOfEachPrecision) {
-  // What the backend really holds is more by its padding alone: to whole panels of 64 rows.
+  // The backend really holds more by its padding alone: to whole panels of 64 rows, and with bfloat16 to 32
+  // columns.
   for (const char* name :
        {"llama-mha", "llama-gqa-tied", "qwen2", "qwen3-moe", "glm4-moe", "gpt-oss", "gpt-oss-mxfp4"}) {
     const ModelFolder folder(name);
@@ -71,6 +72,11 @@ TEST(ModelSummaryTest, CountsWhatATokenUsesOfExperts) {
   // The embedding is another matrix than the head: a token reads a row of it.
   EXPECT_EQ(summary->WeightBytes(WeightPrecision::kBF16) - summary->BytesPerToken(WeightPrecision::kBF16),
             2 * (2 * 5 * kExpert + summary->lookup_values));
+  EXPECT_EQ(summary->WeightBytes(WeightPrecision::kF32), 4 * summary->parameters);
+  const int64_t routers = 2 * 8 * 64;  // which are float32 always
+  EXPECT_EQ(summary->WeightBytes(WeightPrecision::kBF16),
+            4 * summary->parameters - 2 * summary->matrix_values);
+  EXPECT_LE(summary->matrix_values + routers, summary->parameters);
 }
 
 TEST(ModelSummaryTest, CountsKvBytesOfEachPrecision) {
