@@ -78,6 +78,7 @@ class FlushesDenormals {
   static constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;  // of MXCSR
   const unsigned before_;
 #else
+  FlushesDenormals() {}
   static constexpr bool kWorks = false;
 #endif
 

@@ -192,10 +192,11 @@ void MultiplyChunk(const BF16Tiles& tiles, const PanelProduct& job, int64_t firs
   // of sizes that differ by one at most.
   const int64_t count = rows <= BF16Tiles::kMostRows ? 1 : (rows + tiles.rows - 1) / tiles.rows;
   const int64_t blocks = BF16Blocks(job.depth);
-  const int64_t slice = count == 1 && tiles.one_pass ? blocks : kSliceBlocks;
-  // Tiles that share a slice share the fetching of the next one: two of the four lines of a pair, or one
-  // each. It goes on into the next panel.
-  const int lines = count == 1 ? 0 : count <= 3 ? 2 : 1;
+  const bool in_one_go = count == 1 && tiles.one_pass;
+  const int64_t slice = in_one_go ? blocks : kSliceBlocks;
+  // Tiles that share a slice share the fetching of the next one: of the four lines of a pair all, two or one
+  // each. It goes on into the next panel. (The processor fetches for a tile that reads weights in one go.)
+  const int lines = in_one_go ? 0 : count == 1 ? 4 : count <= 3 ? 2 : 1;
   for (int64_t b = 0; b < blocks; b += slice) {
     const std::byte* const w = job.panel + b * kBF16BlockBytes;
     const int64_t some = std::min(slice, blocks - b);
@@ -214,7 +215,7 @@ void MultiplyChunk(const BF16Tiles& tiles, const PanelProduct& job, int64_t firs
   }
 }
 
-// The first of `rows` rows of sums become the bias of a panel of the job, or 0.
+// The sums [rows][64] begin with the bias of a panel, or 0.
 void Begin(const float* bias, int width, int64_t rows, float* sums) {
   std::fill_n(sums, rows * kPanelRows, 0.0f);
   if (bias == nullptr) return;
@@ -261,10 +262,32 @@ void Multiply(const PanelProduct& job) {
   }
 }
 
+// The steps of a product by an instruction set.
+struct Steps {
+  RowKernel rows;
+  WeightFormat::Product multiply;
+};
+
 template <Isa isa>
-constexpr RowKernel kRows = {
-    .bytes = [](int64_t cols) { return BF16Blocks(cols) * BF16TilesFor(isa).x_block_bytes; },
-    .write = [](const float* x, int64_t cols, std::byte* row) { BF16TilesFor(isa).round(x, cols, row); }};
+constexpr Steps kSteps = {
+    .rows = {
+        .bytes = [](int64_t cols) { return BF16Blocks(cols) * BF16TilesFor(isa).x_block_bytes; },
+        .write = [](const float* x, int64_t cols, std::byte* row) { BF16TilesFor(isa).round(x, cols, row); }},
+    .multiply = &Multiply<isa>};
+
+const Steps& StepsFor(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline:
+      return kSteps<Isa::kBaseline>;
+    case Isa::kAvx2:
+      return kSteps<Isa::kAvx2>;
+    case Isa::kAvx512:
+      return kSteps<Isa::kAvx512>;
+    case Isa::kAvx512Vnni:
+      break;
+  }
+  return kSteps<Isa::kAvx512Vnni>;
+}
 
 // Returns the place of a value in a panel, in values: the low half of a word comes first, and is the later
 // column.
@@ -297,32 +320,8 @@ class BF16WeightFormat final : public WeightFormat {
       out[static_cast<size_t>(c)] = tensor::FromBF16(from[PlaceOf(row, c)]);
     }
   }
-  Product ProductFor(Isa isa) const override {
-    switch (isa) {
-      case Isa::kBaseline:
-        return &Multiply<Isa::kBaseline>;
-      case Isa::kAvx2:
-        return &Multiply<Isa::kAvx2>;
-      case Isa::kAvx512:
-        return &Multiply<Isa::kAvx512>;
-      case Isa::kAvx512Vnni:
-        return &Multiply<Isa::kAvx512Vnni>;
-    }
-    return nullptr;
-  }
-  const RowKernel* RowsFor(Isa isa) const override {
-    switch (isa) {
-      case Isa::kBaseline:
-        return &kRows<Isa::kBaseline>;
-      case Isa::kAvx2:
-        return &kRows<Isa::kAvx2>;
-      case Isa::kAvx512:
-        return &kRows<Isa::kAvx512>;
-      case Isa::kAvx512Vnni:
-        return &kRows<Isa::kAvx512Vnni>;
-    }
-    return nullptr;
-  }
+  Product ProductFor(Isa isa) const override { return StepsFor(isa).multiply; }
+  const RowKernel* RowsFor(Isa isa) const override { return &StepsFor(isa).rows; }
   int Abreast(Isa isa) const override { return BF16TilesFor(isa).abreast; }
 };
 

@@ -81,10 +81,10 @@ struct Series {
   double best = 0;
 };
 
-// True if this processor has AVX512_BF16, which the best instruction set then uses.
-bool HasBF16Products() {
+// True if products by the instruction set of that name may use AVX512_BF16.
+bool HasBF16Products(const std::string& isa) {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16");
+  return (isa.empty() || isa == "avx512vnni") && __builtin_cpu_supports("avx512bf16");
 #else
   return false;
 #endif
@@ -96,6 +96,7 @@ class Bench {
       : pool_(threads),
         kernels_(*kernels::MakeCpuKernels({.threads = threads, .isa = isa})),
         repetitions_(repetitions),
+        bf16_products_(HasBF16Products(isa)),
         big_(int64_t{64} << 20) {}  // larger than any cache
 
   void PrintLimits() {
@@ -153,7 +154,7 @@ class Bench {
         const bool streams = bytes > 24e6;
         // An instruction for products of bytes does four where one for floats does one, and one for bfloat16
         // two.
-        const double size = bits ? 0.25 : dtype == DType::kBF16 && HasBF16Products() ? 0.5 : 1;
+        const double size = bits ? 0.25 : dtype == DType::kBF16 && bf16_products_ ? 0.5 : 1;
         Series series = Measure(
             flops * size, streams ? bytes : 0, [&] { kernels_->MatMul(in, *packed, {}, result); },
             peer.get());
@@ -242,6 +243,7 @@ class Bench {
   device::ThreadPool pool_;
   std::unique_ptr<Kernels> kernels_;
   const int repetitions_;
+  const bool bf16_products_;
   ReadBuffer big_;
 };
 

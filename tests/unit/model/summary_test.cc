@@ -73,10 +73,10 @@ TEST(ModelSummaryTest, CountsWhatATokenUsesOfExperts) {
   EXPECT_EQ(summary->WeightBytes(WeightPrecision::kBF16) - summary->BytesPerToken(WeightPrecision::kBF16),
             2 * (2 * 5 * kExpert + summary->lookup_values));
   EXPECT_EQ(summary->WeightBytes(WeightPrecision::kF32), 4 * summary->parameters);
-  const int64_t routers = 2 * 8 * 64;  // which are float32 always
   EXPECT_EQ(summary->WeightBytes(WeightPrecision::kBF16),
             4 * summary->parameters - 2 * summary->matrix_values);
-  EXPECT_LE(summary->matrix_values + routers, summary->parameters);
+  // Routers are float32 always, as norms are: two of each layer, those of Q and K, and the last one.
+  EXPECT_EQ(summary->parameters - summary->matrix_values, 2 * 8 * 64 + 3 * (2 * 64 + 2 * 32) + 64);
 }
 
 TEST(ModelSummaryTest, CountsKvBytesOfEachPrecision) {
