@@ -4,9 +4,14 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <optional>
 
+#include "common/base/check.h"
 #include "common/kernels/cpu/attention_tile.h"
-#include "common/kernels/cpu/integer_attention.h"
+#include "common/kernels/cpu/bf16_attention.h"
+#include "common/kernels/cpu/bf16_tiles.h"
+#include "common/kernels/cpu/i8_tiles.h"
+#include "common/kernels/cpu/integer_product.h"
 #include "common/kv/store/kv_codec.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,6 +19,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "common/kernels/cpu/bf16_attention-inl.h"
 #include "common/kernels/cpu/integer_attention-inl.h"
 #include "common/kernels/cpu/vector_math-inl.h"
 
@@ -26,32 +32,23 @@ using Range = TokenRange;
 using Blocks = TileOfBlocks;
 static_assert(kBlockTokens == kSumLanes);
 
-// Query vectors whose chains run side by side, and the blocks or output vectors that go with them: as in
+// The blocks, or output vectors, whose chains run side by side for so many query vectors: as in
 // panel_product-inl.h, enough to hide latency, few enough for the registers.
-constexpr int kSideBySide = 6;
 constexpr int BlocksAtOnce(int rows) { return kLanes == 16 || rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 constexpr int VectorsAtOnce(int rows) { return kLanes == 16 || rows <= 2 ? 4 : 2; }
 
-// Block b as `Codec` keeps it (kv_codec.h).
-template <class Codec>
-const typename Codec::Stored* StoredIn(const std::byte* block) {
-  return reinterpret_cast<const typename Codec::Stored*>(block);
-}
-
-template <typename T>
-HWY_INLINE void FetchLine(const T* from) {
-  __builtin_prefetch(from, 0, 2);
-}
+HWY_INLINE const float* Floats(const std::byte* from) { return reinterpret_cast<const float*>(from); }
+HWY_INLINE void FetchLine(const float* from) { __builtin_prefetch(from, 0, 2); }
 
 // scores[r][16 b + t] = sum over d of q[r][d] * keys[b][d][t], in order of d; b from first_block on.
-template <class Codec, int kRows, int kBlocks, bool kAhead>
+template <int kRows, int kBlocks, bool kAhead>
 void ScoreBlocks(const float* q, int head_dim, const Blocks& keys, int first_block, float* scores) {
   constexpr int kVectors = kBlocks * kSumVectors;
   const F f;
-  const typename Codec::Stored *now[kBlocks], *next[kBlocks];
+  const float *now[kBlocks], *next[kBlocks];
   for (int b = 0; b < kBlocks; ++b) {
-    now[b] = StoredIn<Codec>(keys.now[first_block + b]);
-    next[b] = StoredIn<Codec>(keys.next[first_block + b]);
+    now[b] = Floats(keys.now[first_block + b]);
+    next[b] = Floats(keys.next[first_block + b]);
   }
   Vec sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -60,7 +57,7 @@ void ScoreBlocks(const float* q, int head_dim, const Blocks& keys, int first_blo
   for (int d = 0; d < head_dim; ++d) {
     Vec key[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      key[v] = LoadFloats(f, now[v / kSumVectors] + d * kBlockTokens + v % kSumVectors * kLanes);
+      key[v] = hn::LoadU(f, now[v / kSumVectors] + d * kBlockTokens + v % kSumVectors * kLanes);
     }
     if (kAhead) {
       for (int b = 0; b < kBlocks; ++b) FetchLine(next[b] + d * kBlockTokens);
@@ -76,124 +73,121 @@ void ScoreBlocks(const float* q, int head_dim, const Blocks& keys, int first_blo
   }
 }
 
-template <class Codec, int kRows>
+template <int kRows>
 void ScoreRows(const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
                float* scores) {
   constexpr int kBlocks = BlocksAtOnce(kRows);
   for (int b = first_block / kBlocks * kBlocks; b < end_block; b += kBlocks) {
-    keys.ahead ? ScoreBlocks<Codec, kRows, kBlocks, true>(q, head_dim, keys, b, scores)
-               : ScoreBlocks<Codec, kRows, kBlocks, false>(q, head_dim, keys, b, scores);
+    keys.ahead ? ScoreBlocks<kRows, kBlocks, true>(q, head_dim, keys, b, scores)
+               : ScoreBlocks<kRows, kBlocks, false>(q, head_dim, keys, b, scores);
   }
 }
 
 // Of `rows` vectors (1 .. kSideBySide) against blocks [first_block, end_block) of a tile.
-template <class Codec>
 void Score(int rows, const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
            float* scores) {
-  switch (rows) {
-    case 1:
-      return ScoreRows<Codec, 1>(q, head_dim, keys, first_block, end_block, scores);
-    case 2:
-      return ScoreRows<Codec, 2>(q, head_dim, keys, first_block, end_block, scores);
-    case 3:
-      return ScoreRows<Codec, 3>(q, head_dim, keys, first_block, end_block, scores);
-    case 4:
-      return ScoreRows<Codec, 4>(q, head_dim, keys, first_block, end_block, scores);
-    case 5:
-      return ScoreRows<Codec, 5>(q, head_dim, keys, first_block, end_block, scores);
-    default:
-      return ScoreRows<Codec, kSideBySide>(q, head_dim, keys, first_block, end_block, scores);
-  }
+  WithRows(rows, [&](auto n) { ScoreRows<n.value>(q, head_dim, keys, first_block, end_block, scores); });
 }
 
-// A quantized query: the head of a row, and integers of up to 16 bits.
-constexpr int64_t kMostQueryBytes = (sizeof(IntegerRowHead) + 2 * kMaxHeadDim + 63) / 64 * 64;
+// A query as the tiles of its product want it: the head of a row and integers of up to 16 bits, or floats.
+constexpr int64_t kMostQueryBytes = kMaxHeadDim * sizeof(float);
+static_assert(sizeof(IntegerRowHead) + 2 * kMaxHeadDim <= kMostQueryBytes);
 
-// The passes of one precision of keys, and of one of values.
-using ScorePass = void (*)(int rows, const float* q, int head_dim, const Blocks& keys, int first_block,
-                           int end_block, float* scores);
-using MixPass = void (*)(int rows, const float* weights, Range range, const Blocks& values, int head_dim,
-                         float* out);
-
-// One pass of a query tile over its KV. About 180 KB, on the stack of the thread that runs it.
+// One pass of a query tile over its KV. About 190 KB, on the stack of the thread that runs it.
 struct Pass {
   // [count][head_dim], scaled for base 2
   HWY_ALIGN float q[kQueryTile * kMaxHeadDim];
-  HWY_ALIGN float out[kQueryTile * kMaxHeadDim];
+  HWY_ALIGN float out[kQueryTile * kMaxHeadDim];  // as OutPanel says
   // Of the vectors at work: scores, then probabilities.
   HWY_ALIGN float scores[kSideBySide * kTileTokens];
   HWY_ALIGN float sum[kQueryTile * kSumLanes];
   float max[kQueryTile];
   Range range[kQueryTile];
   int head_dim;
-  // Null: products are of integers.
-  ScorePass score = nullptr;
-  MixPass mix = nullptr;
-  const IntegerProducts* integers;
-  // Of these only: q as an IntegerKernel quantizes rows, and the tile of KV that is at work.
-  HWY_ALIGN std::byte q_integers[kQueryTile * kMostQueryBytes];
+  KvProduct of_keys, of_values;
+  const AttentionTiles* tiles;
+  // For products that are not of floats: q as they want it, and the tile of KV in integers that is at work.
+  HWY_ALIGN std::byte q_rows[kQueryTile * kMostQueryBytes];
   int64_t q_stride;
   IntegerTile tile;
 };
+
+// Brings a vector's sum and output from the maximum `old_max` to a new one.
+void Rescale(Pass& pass, int query, Vec shrink) {
+  const F f;
+  float* const sum = pass.sum + query * kSumLanes;
+  for (int i = 0; i < kSumLanes; i += kLanes) hn::Store(hn::Mul(hn::Load(f, sum + i), shrink), f, sum + i);
+  for (int d = 0; d < pass.head_dim; d += kPanelRows) {
+    float* const out = pass.out + OutPanel(d) + query * kPanelRows;
+    for (int i = 0; i < kPanelRows; i += kLanes) {
+      hn::Store(hn::Mul(hn::Load(f, out + i), shrink), f, out + i);
+    }
+  }
+}
 
 // Turns a vector's scores into exp(score - running maximum), zero outside of `range`, and brings its sum and
 // output to the new maximum.
 void Normalize(Pass& pass, int query, Range range, float* scores) {
   const F f;
-  const Vec lowest = hn::Set(f, -std::numeric_limits<float>::infinity());
-  Vec tile_max = lowest;
-  for (int t = 0; t < kTileTokens; t += kLanes) {
-    const Vec token = hn::Iota(f, static_cast<float>(t));
-    const auto seen = hn::And(hn::Ge(token, hn::Set(f, static_cast<float>(range.begin))),
-                              hn::Lt(token, hn::Set(f, static_cast<float>(range.end))));
-    const Vec score = hn::IfThenElse(seen, hn::Load(f, scores + t), lowest);
-    hn::Store(score, f, scores + t);
-    tile_max = hn::Max(tile_max, score);
+  constexpr int kVectors = kTileTokens / kLanes;
+  Vec score[kVectors];
+  BATON_UNROLLED
+  for (int v = 0; v < kVectors; ++v) score[v] = hn::Load(f, scores + v * kLanes);
+  if (range != Range{0, kTileTokens}) {
+    const Vec lowest = hn::Set(f, -std::numeric_limits<float>::infinity());
+    BATON_UNROLLED
+    for (int v = 0; v < kVectors; ++v) {
+      const Vec token = hn::Iota(f, static_cast<float>(v * kLanes));
+      const auto seen = hn::And(hn::Ge(token, hn::Set(f, static_cast<float>(range.begin))),
+                                hn::Lt(token, hn::Set(f, static_cast<float>(range.end))));
+      score[v] = hn::IfThenElse(seen, score[v], lowest);
+    }
   }
+  Vec tile_max = score[0];
+  BATON_UNROLLED
+  for (int v = 1; v < kVectors; ++v) tile_max = hn::Max(tile_max, score[v]);
   const float old_max = pass.max[query];
   const float tile_top = hn::GetLane(hn::MaxOfLanes(f, tile_max));
   const float new_max = old_max > tile_top ? old_max : tile_top;
-  pass.max[query] = new_max;
   const Vec top = hn::Set(f, new_max);
-  const Vec shrink = Exp2(f, hn::Sub(hn::Set(f, old_max), top));
-  float* sum = pass.sum + query * kSumLanes;
-  for (int v = 0; v < kSumVectors; ++v) {
-    Vec part = hn::Mul(hn::Load(f, sum + v * kLanes), shrink);
-    for (int b = 0; b < kTileBlocks; ++b) {
-      float* at = scores + b * kBlockTokens + v * kLanes;
-      const Vec weight = Exp2(f, hn::Sub(hn::Load(f, at), top));
-      hn::Store(weight, f, at);
-      part = hn::Add(part, weight);
-    }
-    hn::Store(part, f, sum + v * kLanes);
+  if (new_max != old_max) {
+    pass.max[query] = new_max;
+    Rescale(pass, query, Exp2(f, hn::Sub(hn::Set(f, old_max), top)));
   }
-  if (hn::GetLane(shrink) == 1.0f) return;
-  float* out = pass.out + query * pass.head_dim;
-  int d = 0;
-  for (; d + kLanes <= pass.head_dim; d += kLanes)
-    hn::StoreU(hn::Mul(hn::LoadU(f, out + d), shrink), f, out + d);
-  for (; d < pass.head_dim; ++d) out[d] *= hn::GetLane(shrink);
+  float* const sum = pass.sum + query * kSumLanes;
+  Vec parts[kSumVectors];
+  BATON_UNROLLED
+  for (int v = 0; v < kSumVectors; ++v) parts[v] = hn::Load(f, sum + v * kLanes);
+  BATON_UNROLLED
+  for (int v = 0; v < kVectors; ++v) {
+    const Vec weight = Exp2(f, hn::Sub(score[v], top));
+    hn::Store(weight, f, scores + v * kLanes);
+    parts[v % kSumVectors] = hn::Add(parts[v % kSumVectors], weight);
+  }
+  BATON_UNROLLED
+  for (int v = 0; v < kSumVectors; ++v) hn::Store(parts[v], f, sum + v * kLanes);
 }
 
-// out[r][0 .. kVectors * lanes) += sum over tokens t in `range`, in order, of weights[r][t] * values[t /
-// 16][t % 16].
-template <class D, class Codec, int kRows, int kVectors, bool kAhead>
+// out (OutPanel) += sum over tokens t in `range`, in order, of weights[r][t] * values[t / 16][t % 16], of
+// kVectors vectors from `column` on.
+template <class D, int kRows, int kVectors, bool kAhead>
 void MixColumns(const float* weights, Range range, const Blocks& values, int column, int head_dim,
                 float* out) {
   const D f;
   constexpr int kWidth = static_cast<int>(hn::MaxLanes(D()));
+  float* const at = out + OutPanel(column) + column % kPanelRows;
   hn::Vec<D> sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, out + r * head_dim + column + v * kWidth);
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, at + r * kPanelRows + v * kWidth);
   }
   for (int t = range.begin; t < range.end; ++t) {
     const int offset = t % kBlockTokens * head_dim + column;
-    const auto* token = StoredIn<Codec>(values.now[t / kBlockTokens]) + offset;
+    const float* token = Floats(values.now[t / kBlockTokens]) + offset;
     hn::Vec<D> value[kVectors];
-    for (int v = 0; v < kVectors; ++v) value[v] = LoadFloats(f, token + v * kWidth);
+    for (int v = 0; v < kVectors; ++v) value[v] = hn::LoadU(f, token + v * kWidth);
     if (kAhead) {
       for (int v = 0; v < kVectors; ++v)
-        FetchLine(StoredIn<Codec>(values.next[t / kBlockTokens]) + offset + v * kWidth);
+        FetchLine(Floats(values.next[t / kBlockTokens]) + offset + v * kWidth);
     }
     for (int r = 0; r < kRows; ++r) {
       const auto weight = hn::Set(f, weights[r * kTileTokens + t]);
@@ -201,120 +195,178 @@ void MixColumns(const float* weights, Range range, const Blocks& values, int col
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, out + r * head_dim + column + v * kWidth);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, at + r * kPanelRows + v * kWidth);
   }
 }
 
-template <class Codec, int kRows, bool kAhead>
+template <int kRows, bool kAhead>
 void MixRows(const float* weights, Range range, const Blocks& values, int head_dim, float* out) {
   constexpr int kVectors = VectorsAtOnce(kRows);
   int column = 0;
   for (; column + kVectors * kLanes <= head_dim; column += kVectors * kLanes) {
-    MixColumns<F, Codec, kRows, kVectors, kAhead>(weights, range, values, column, head_dim, out);
+    MixColumns<F, kRows, kVectors, kAhead>(weights, range, values, column, head_dim, out);
   }
   for (; column + kLanes <= head_dim; column += kLanes) {
-    MixColumns<F, Codec, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
+    MixColumns<F, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
   }
   if (column < head_dim) {  // 8 columns are left, of vectors of 16
     using Half = hn::CappedTag<float, 8>;
-    MixColumns<Half, Codec, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
-  }
-}
-
-template <class Codec, bool kAhead>
-void MixAny(int rows, const float* weights, Range range, const Blocks& values, int head_dim, float* out) {
-  switch (rows) {
-    case 1:
-      return MixRows<Codec, 1, kAhead>(weights, range, values, head_dim, out);
-    case 2:
-      return MixRows<Codec, 2, kAhead>(weights, range, values, head_dim, out);
-    case 3:
-      return MixRows<Codec, 3, kAhead>(weights, range, values, head_dim, out);
-    case 4:
-      return MixRows<Codec, 4, kAhead>(weights, range, values, head_dim, out);
-    case 5:
-      return MixRows<Codec, 5, kAhead>(weights, range, values, head_dim, out);
-    default:
-      return MixRows<Codec, kSideBySide, kAhead>(weights, range, values, head_dim, out);
+    MixColumns<Half, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
   }
 }
 
 // Of `rows` vectors (1 .. kSideBySide), the tokens of `range`, which all of them see.
-template <class Codec>
 void Mix(int rows, const float* weights, Range range, const Blocks& values, int head_dim, float* out) {
   if (range.empty()) return;
-  values.ahead ? MixAny<Codec, true>(rows, weights, range, values, head_dim, out)
-               : MixAny<Codec, false>(rows, weights, range, values, head_dim, out);
+  WithRows(rows, [&](auto n) {
+    values.ahead ? MixRows<n.value, true>(weights, range, values, head_dim, out)
+                 : MixRows<n.value, false>(weights, range, values, head_dim, out);
+  });
 }
 
-// Vectors [first, first + rows) of the pass against one tile.
-void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Blocks& values) {
-  const Range* range = pass.range + first;
-  // What any of them sees, and what all of them see.
-  Range any = range[0], all = range[0];
-  for (int r = 1; r < rows; ++r) {
-    any = {HWY_MIN(any.begin, range[r].begin), HWY_MAX(any.end, range[r].end)};
-    all = {HWY_MAX(all.begin, range[r].begin), HWY_MIN(all.end, range[r].end)};
-  }
-  if (any.empty()) return;
-  const int head_dim = pass.head_dim;
-  if (pass.score != nullptr) {
-    pass.score(rows, pass.q + first * head_dim, head_dim, keys, any.begin / kBlockTokens,
-               (any.end + kBlockTokens - 1) / kBlockTokens, pass.scores);
-  } else {
-    ScoreIntegers(*pass.integers, pass.q_integers + first * pass.q_stride, pass.q_stride, rows, head_dim,
-                  pass.tile, pass.scores);
-  }
-  for (int r = 0; r < rows; ++r) {
-    if (!range[r].empty()) Normalize(pass, first + r, range[r], pass.scores + r * kTileTokens);
-  }
-  float* out = pass.out + first * head_dim;
-  if (pass.mix == nullptr) {
-    MixIntegers(*pass.integers, pass.scores, range, rows, head_dim, pass.tile, out);
-    return;
-  }
+// The same of vectors that see the tokens of ranges of their own.
+void MixFloats(int rows, const float* weights, const Range* range, const Blocks& values, int head_dim,
+               float* out) {
+  Range all = range[0];
+  for (int r = 1; r < rows; ++r) all = {HWY_MAX(all.begin, range[r].begin), HWY_MIN(all.end, range[r].end)};
   // Tokens seen by all go through together; the ends, which only some see, one query at a time, because a
   // value that a query doesn't see must not touch it: zero times infinity is not zero.
   Blocks unfetched = values;
   unfetched.ahead = false;
   const auto mix_one = [&](int r, Range part) {
-    pass.mix(1, pass.scores + r * kTileTokens, part, unfetched, head_dim, out + r * head_dim);
+    Mix(1, weights + r * kTileTokens, part, unfetched, head_dim, out + r * kPanelRows);
   };
   if (all.empty()) {
     for (int r = 0; r < rows; ++r) mix_one(r, range[r]);
     return;
   }
   for (int r = 0; r < rows; ++r) mix_one(r, {range[r].begin, all.begin});
-  pass.mix(rows, pass.scores, all, values, head_dim, out);
+  Mix(rows, weights, all, values, head_dim, out);
   for (int r = 0; r < rows; ++r) mix_one(r, {all.end, range[r].end});
 }
 
-// Of keys or values that are floats: f32 or bf16.
-template <class Visit>
-void WithCodec(tensor::DType dtype, const Visit& visit) {
-  if (IntegerAttention(dtype)) return;
-  dtype == tensor::DType::kBF16 ? visit(kv::KvCodec<tensor::DType::kBF16>())
-                                : visit(kv::KvCodec<tensor::DType::kF32>());
+// The tokens that any of `count` vectors sees.
+Range SeenByAny(const Range* range, int count) {
+  Range any = {kTileTokens, 0};
+  for (int i = 0; i < count; ++i) {
+    if (!range[i].empty()) any = {HWY_MIN(any.begin, range[i].begin), HWY_MAX(any.end, range[i].end)};
+  }
+  return any;
 }
 
-// Vector i of the pass for products of integers.
-void QuantizeQuery(Pass& pass, int i) {
-  const IntegerKernel& rows = *pass.integers->rows;
+// out += the values in bfloat16, by weights [rows][64], which are 0 but for tokens in `range`.
+void MixRounded(const AttentionTiles& tiles, const float* weights, Range range, int rows,
+                const Blocks& values, int head_dim, float* out) {
+  HWY_ALIGN std::byte x[kSideBySide * kTileTokens * sizeof(float)];
+  const int64_t stride = kTileTokens / kBF16Block * tiles.bf16_rows->x_block_bytes;
+  for (int r = 0; r < rows; ++r)
+    tiles.bf16_rows->round(weights + r * kTileTokens, kTileTokens, x + r * stride);
+  tiles.bf16->mix({.rows = rows,
+                   .x = x,
+                   .x_stride = stride,
+                   .range = range,
+                   .values = &values,
+                   .head_dim = head_dim,
+                   .out = out});
+}
+
+// Vectors [first, first + rows) of the pass against one tile.
+void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Blocks& values) {
+  const Range* range = pass.range + first;
+  const Range any = SeenByAny(range, rows);
+  if (any.empty()) return;
+  const int head_dim = pass.head_dim;
+  const std::byte* q_rows = pass.q_rows + first * pass.q_stride;
+  switch (pass.of_keys) {
+    case KvProduct::kFloat:
+      Score(rows, pass.q + first * head_dim, head_dim, keys, any.begin / kBlockTokens,
+            (any.end + kBlockTokens - 1) / kBlockTokens, pass.scores);
+      break;
+    case KvProduct::kBF16:
+      pass.tiles->bf16->score({.rows = rows,
+                               .x = q_rows,
+                               .x_stride = pass.q_stride,
+                               .head_dim = head_dim,
+                               .keys = &keys,
+                               .first_block = any.begin / kBlockTokens,
+                               .end_block = (any.end + kBlockTokens - 1) / kBlockTokens,
+                               .scores = pass.scores});
+      break;
+    case KvProduct::kInteger:
+      ScoreIntegers(*pass.tiles->integers, q_rows, pass.q_stride, rows, head_dim, pass.tile, pass.scores);
+      break;
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* const scores = pass.scores + r * kTileTokens;
+    if (range[r].empty()) {
+      std::memset(scores, 0, kTileTokens * sizeof(float));
+    } else {
+      Normalize(pass, first + r, range[r], scores);
+    }
+  }
+  float* out = pass.out + first * kPanelRows;
+  switch (pass.of_values) {
+    case KvProduct::kFloat:
+      return MixFloats(rows, pass.scores, range, values, head_dim, out);
+    case KvProduct::kBF16:
+      return MixRounded(*pass.tiles, pass.scores, any, rows, values, head_dim, out);
+    case KvProduct::kInteger:
+      return MixIntegers(*pass.tiles->integers, pass.scores, range, rows, head_dim, pass.tile, out);
+  }
+}
+
+// True if a value of the tile may be multiplied with a weight of 0, and is no number: zero times infinity is
+// not zero, and a value that a query does not see must not touch it.
+bool ZerosSpoil(const Pass& pass, int count, const Blocks& values) {
+  if (pass.of_values != KvProduct::kBF16) return false;
+  const Range seen = SeenByAny(pass.range, count);
+  for (int i = 0; i < count; ++i) {
+    if (pass.range[i] != seen) return !BF16ValuesAreFinite(values, seen, pass.head_dim);
+  }
+  return false;
+}
+
+// All vectors of the pass against the tile whose ranges they have.
+void AttendAll(Pass& pass, int count, tensor::DType key_dtype, tensor::DType value_dtype, Blocks keys,
+               Blocks values) {
+  const int head_dim = pass.head_dim;
+  if (pass.of_keys == KvProduct::kInteger) UnpackKeys(key_dtype, keys, head_dim, pass.tile);
+  if (pass.of_values == KvProduct::kInteger) UnpackValues(value_dtype, values, head_dim, pass.tile);
+  const int together = ZerosSpoil(pass, count, values) ? 1 : kSideBySide;
+  for (int first = 0; first < count; first += together) {
+    AttendTile(pass, first, HWY_MIN(together, count - first), keys, values);
+    keys.ahead = values.ahead = false;  // once per tile is enough
+  }
+}
+
+// Vector i of the pass as the tiles of its product want it.
+void PrepareQuery(Pass& pass, int i) {
   const float* q = pass.q + i * pass.head_dim;
-  rows.quantize(q, pass.head_dim, rows.largest(q, pass.head_dim), pass.q_integers + i * pass.q_stride);
+  std::byte* const row = pass.q_rows + i * pass.q_stride;
+  if (pass.of_keys == KvProduct::kBF16) pass.tiles->bf16_rows->round(q, pass.head_dim, row);
+  if (pass.of_keys == KvProduct::kInteger) {
+    const IntegerKernel& rows = *pass.tiles->integer_rows;
+    rows.quantize(q, pass.head_dim, rows.largest(q, pass.head_dim), row);
+  }
 }
 
-void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProducts& integers) {
+void AttendHead(const QueryTile& queries, const PagedHead& kv, const AttentionTiles& tiles) {
   Pass pass;
-  WithCodec(kv.key_dtype, [&](auto codec) { pass.score = &Score<decltype(codec)>; });
-  WithCodec(kv.value_dtype, [&](auto codec) { pass.mix = &Mix<decltype(codec)>; });
+  pass.of_keys = KvProductOf(kv.key_dtype);
+  pass.of_values = KvProductOf(kv.value_dtype);
+  std::optional<FlushesDenormals> flushes;
+  if (pass.of_keys == KvProduct::kBF16 || pass.of_values == KvProduct::kBF16) flushes.emplace();
   const int head_dim = queries.stored_dim;
   pass.head_dim = head_dim;
-  pass.integers = &integers;
-  pass.q_stride = integers.rows->row_bytes(head_dim);
+  pass.tiles = &tiles;
+  pass.q_stride = pass.of_keys == KvProduct::kBF16 ? BF16Blocks(head_dim) * tiles.bf16_rows->x_block_bytes
+                                                   : tiles.integer_rows->row_bytes(head_dim);
   // Of a panel that a head does not fill, sums are computed, but not read.
-  if (pass.mix == nullptr && head_dim % kPanelRows != 0)
+  if (pass.of_values == KvProduct::kInteger && head_dim % kPanelRows != 0)
     std::memset(pass.tile.values, 0, sizeof pass.tile.values);
+  for (int d = 0; d < head_dim; d += kPanelRows) {
+    std::memset(pass.out + OutPanel(d), 0, static_cast<size_t>(queries.count) * kPanelRows * sizeof(float));
+  }
   const float scale = queries.scale * kLog2E;
   for (int i = 0; i < queries.count; ++i) {
     const int64_t vector = queries.first + i;
@@ -322,7 +374,6 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
         queries.q + vector / queries.group * queries.q_stride + vector % queries.group * queries.head_dim;
     for (int d = 0; d < queries.head_dim; ++d) pass.q[i * head_dim + d] = q[d] * scale;
     for (int d = queries.head_dim; d < head_dim; ++d) pass.q[i * head_dim + d] = 0;
-    for (int d = 0; d < head_dim; ++d) pass.out[i * head_dim + d] = 0;
     for (int lane = 0; lane < kSumLanes; ++lane) pass.sum[i * kSumLanes + lane] = 0;
     pass.max[i] = -std::numeric_limits<float>::infinity();
     if (queries.sinks != nullptr) {
@@ -331,7 +382,7 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
       pass.sum[i * kSumLanes] = 1;
     }
     if (kv.key_dtype == tensor::DType::kI4) kv::Rotate(pass.q + i * head_dim, head_dim);
-    if (pass.score == nullptr) QuantizeQuery(pass, i);
+    PrepareQuery(pass, i);
   }
 
   const auto position = [&](int i) { return queries.first_position + (queries.first + i) / queries.group; };
@@ -348,6 +399,7 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
     // aren't there: what it holds is masked.
     const int64_t last_block = (end - 1) / kBlockTokens;
     Blocks keys, values;
+    keys.ahead = values.ahead = start + kTileTokens < end;
     for (int b = 0; b < kTileBlocks; ++b) {
       const std::byte* now = kv.block(HWY_MIN(start / kBlockTokens + b, last_block));
       const std::byte* next = kv.block(HWY_MIN(start / kBlockTokens + kTileBlocks + b, last_block));
@@ -356,31 +408,28 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
       values.now[b] = now + kv.value_offset;
       values.next[b] = next + kv.value_offset;
     }
-    if (pass.score == nullptr || pass.mix == nullptr) {
-      keys.ahead = values.ahead = start + kTileTokens < end;
-      if (pass.score == nullptr) UnpackKeys(kv.key_dtype, keys, head_dim, pass.tile);
-      if (pass.mix == nullptr) UnpackValues(kv.value_dtype, values, head_dim, pass.tile);
-    }
-    for (int first = 0; first < queries.count; first += kSideBySide) {
-      // Once per tile is enough.
-      keys.ahead = values.ahead = first == 0 && start + kTileTokens < end;
-      AttendTile(pass, first, HWY_MIN(kSideBySide, queries.count - first), keys, values);
-    }
+    AttendAll(pass, queries.count, kv.key_dtype, kv.value_dtype, keys, values);
   }
 
   for (int i = 0; i < queries.count; ++i) {
     Vec parts[kSumVectors];
     for (int v = 0; v < kSumVectors; ++v) parts[v] = hn::Load(F(), pass.sum + i * kSumLanes + v * kLanes);
     const float sum = SumOfParts(parts);
-    if (kv.value_dtype == tensor::DType::kI4) kv::Rotate(pass.out + i * head_dim, head_dim);
+    HWY_ALIGN float from[kMaxHeadDim];
+    for (int d = 0; d < head_dim; d += kPanelRows) {
+      std::memcpy(from + d, pass.out + OutPanel(d) + i * kPanelRows,
+                  static_cast<size_t>(HWY_MIN(kPanelRows, head_dim - d)) * sizeof(float));
+    }
+    if (kv.value_dtype == tensor::DType::kI4) kv::Rotate(from, head_dim);
     const int64_t vector = queries.first + i;
     float* out =
         queries.out + vector / queries.group * queries.out_stride + vector % queries.group * queries.head_dim;
-    const float* from = pass.out + i * head_dim;
     if (Interleaved(kv.value_dtype, head_dim)) {
       for (int d = 0; d < head_dim; ++d) {
         if (ColumnIn(d) < queries.head_dim) out[ColumnIn(d)] = from[d] / sum;
       }
+    } else if (pass.of_values == KvProduct::kBF16) {
+      for (int d = 0; d < queries.head_dim; ++d) out[d] = (from[d] + 0.0f) / sum;
     } else {
       for (int d = 0; d < queries.head_dim; ++d) out[d] = from[d] / sum;
     }
@@ -389,8 +438,13 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
 
 }  // namespace
 
-void AttendWith(const QueryTile& queries, const PagedHead& kv, const IntegerProducts& integers) {
-  AttendHead(queries, kv, integers);
+const BF16Attention& BF16OwnAttention() {
+  static constexpr BF16Attention kPasses = {.score = &ScoreBF16, .mix = &MixBF16};
+  return kPasses;
+}
+
+void AttendWith(const QueryTile& queries, const PagedHead& kv, const AttentionTiles& tiles) {
+  AttendHead(queries, kv, tiles);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -400,15 +454,43 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace baton::kernels::cpu {
 
-const IntegerProducts& IntegerProductsFor(Isa isa) {
-  static const auto products = [] {
-    std::array<IntegerProducts, 4> all;
+std::string_view Numerics(KvProduct product) {
+  switch (product) {
+    case KvProduct::kFloat:
+      return "";
+    case KvProduct::kBF16:
+      return FlushesDenormals::kWorks ? "cpu-kv-bf16x32/1" : "cpu-kv-bf16x32-gradual/1";
+    case KvProduct::kInteger:
+      return "cpu-kv-i8/1";
+  }
+  BATON_CHECK(false) << " a product of KV";
+  return "";
+}
+
+namespace {
+
+// The passes that read the rows of `tiles`.
+const BF16Attention& BF16AttentionFor(Isa isa, const BF16Tiles& tiles) {
+#if defined(__x86_64__)
+  if (&tiles == &kBF16DotTiles) return kBF16DotAttention;
+#endif
+  return BATON_FOR_ISA(isa, BF16OwnAttention)();
+}
+
+}  // namespace
+
+const AttentionTiles& AttentionTilesFor(Isa isa) {
+  static const auto tiles = [] {
+    std::array<AttentionTiles, 4> all;
     for (const Isa each : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
-      all[static_cast<size_t>(each)] = {.rows = I8Format().IntegersFor(each), .tiles = &I8TilesFor(each)};
+      all[static_cast<size_t>(each)] = {.integer_rows = I8Format().IntegersFor(each),
+                                        .integers = &I8TilesFor(each),
+                                        .bf16_rows = &BF16TilesFor(each),
+                                        .bf16 = &BF16AttentionFor(each, BF16TilesFor(each))};
     }
     return all;
   }();
-  return products[static_cast<size_t>(isa)];
+  return tiles[static_cast<size_t>(isa)];
 }
 
 Attend AttendFor(Isa isa) { return BATON_FOR_ISA(isa, AttendWith); }

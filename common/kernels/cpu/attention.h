@@ -7,13 +7,14 @@
 // on which queries share the pass. Scores live in a buffer of one tile. Maximum and sum begin with the head's
 // sink, if it has one.
 //
-// Keys and values in floats (f32, bf16) are multiplied as such; in integers (i8, i4), they are multiplied as
-// integers with a query or with probabilities that are rounded to integers, too: integer_attention-inl.h has
-// the definition. One may be in floats and the other in integers.
+// Keys and values in f32 are multiplied as such. Those in bf16 are multiplied with a query or with
+// probabilities that are rounded to bfloat16 (bf16_attention-inl.h), those in integers (i8, i4) with some
+// that are rounded to integers (integer_attention-inl.h). Keys and values may be kept in different ways.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "common/base/ids.h"
 #include "common/kernels/cpu/isa.h"
@@ -61,16 +62,35 @@ constexpr bool AttentionTakes(tensor::DType dtype) {
   return dtype == tensor::DType::kF32 || dtype == tensor::DType::kBF16 || dtype == tensor::DType::kI8 ||
          dtype == tensor::DType::kI4;
 }
-// Whether products with them are of integers (integer_attention-inl.h).
-constexpr bool IntegerAttention(tensor::DType dtype) {
-  return dtype == tensor::DType::kI8 || dtype == tensor::DType::kI4;
+
+// How attention multiplies with keys or values.
+enum class KvProduct {
+  kFloat,    // f32
+  kBF16,     // bf16_attention-inl.h
+  kInteger,  // integer_attention-inl.h
+};
+constexpr KvProduct KvProductOf(tensor::DType dtype) {
+  if (dtype == tensor::DType::kBF16) return KvProduct::kBF16;
+  return dtype == tensor::DType::kF32 ? KvProduct::kFloat : KvProduct::kInteger;
 }
+// The class of its rounding; "" for those of float32.
+std::string_view Numerics(KvProduct product);
 
-struct IntegerProducts;
+struct IntegerKernel;
+struct I8Tiles;
+struct BF16Tiles;
+struct BF16Attention;
+// AttentionTiles has what an instruction set multiplies KV with that is not float32.
+struct AttentionTiles {
+  const IntegerKernel* integer_rows;  // quantizes queries
+  const I8Tiles* integers;
+  const BF16Tiles* bf16_rows;  // rounds queries and probabilities
+  const BF16Attention* bf16;
+};
 // Those of an instruction set, for attention of the same one.
-const IntegerProducts& IntegerProductsFor(Isa isa);
+const AttentionTiles& AttentionTilesFor(Isa isa);
 
-using Attend = void (*)(const QueryTile& queries, const PagedHead& kv, const IntegerProducts& integers);
+using Attend = void (*)(const QueryTile& queries, const PagedHead& kv, const AttentionTiles& tiles);
 Attend AttendFor(Isa isa);
 
 }  // namespace baton::kernels::cpu

@@ -37,7 +37,7 @@ class CpuKernels final : public Kernels {
   CpuKernels(cpu::Isa isa, int threads, device::CoreShare* cores)
       : isa_(isa),
         attend_(cpu::AttendFor(isa)),
-        integers_(cpu::IntegerProductsFor(isa)),
+        attention_tiles_(cpu::AttentionTilesFor(isa)),
         elementwise_(cpu::ElementwiseFor(isa)),
         cores_(cores),
         pool_(cores != nullptr ? device::ThreadPool(*cores) : device::ThreadPool(threads)) {}
@@ -51,13 +51,15 @@ class CpuKernels final : public Kernels {
   }
 
   std::string KvNumerics(const kv::KvLayout& layout) const override {
+    std::set<std::string_view> classes;
     for (int l = 0; l < layout.layers; ++l) {
       const kv::KvLayer layer = layout.layer(l);
-      if (cpu::IntegerAttention(layer.key_dtype) || cpu::IntegerAttention(layer.value_dtype)) {
-        return "cpu-kv-i8/1";
+      for (const DType dtype : {layer.key_dtype, layer.value_dtype}) {
+        classes.insert(cpu::Numerics(cpu::KvProductOf(dtype)));
       }
     }
-    return "";
+    classes.erase("");
+    return fmt::format("{}", fmt::join(classes, "+"));
   }
 
   bool takes_transforms() const override { return true; }
@@ -130,7 +132,7 @@ class CpuKernels final : public Kernels {
   const cpu::Isa isa_;
   std::set<std::string_view> numerics_;  // of all that was packed
   const cpu::Attend attend_;
-  const cpu::IntegerProducts& integers_;  // of attention
+  const cpu::AttentionTiles& attention_tiles_;
   const cpu::ElementwiseTable& elementwise_;
   device::CoreShare* const cores_;  // null: threads of its own
   cpu::PanelMemory memory_;
@@ -393,7 +395,7 @@ void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<cons
              .key_dtype = at.key_dtype,
              .value_dtype = at.value_dtype,
              .blocks = sequence.blocks.data()},
-            integers_);
+            attention_tiles_);
   });
 }
 

@@ -21,6 +21,7 @@
 
 #include <hwy/highway.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -28,8 +29,10 @@
 #include <limits>
 
 #include "common/kernels/cpu/attention_tile.h"
-#include "common/kernels/cpu/integer_attention.h"
+#include "common/kernels/cpu/i8_tiles.h"
+#include "common/kernels/cpu/integer_product.h"
 #include "common/kernels/cpu/vector_math-inl.h"
+#include "common/kv/store/i4_vector.h"
 #include "common/kv/store/kv_codec.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -37,6 +40,16 @@ namespace baton::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 using Integers32 = hn::RebindToSigned<F>;
+
+// 64 numbers of 64 tokens' values.
+constexpr int64_t kIntegerValueChunk = kTileTokens / kI8Step * kI8StepBytes;
+
+// The levels of i4, plus 128.
+constexpr auto kOffsetLevels = [] {
+  std::array<uint8_t, kv::kI4Levels.size()> levels{};
+  for (size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<uint8_t>(kv::kI4Levels[i] + kI8Offset);
+  return levels;
+}();
 
 // Where the numbers at `column` of four tokens go in the panels of values.
 constexpr int64_t ValuesAt(int column, int step) {
@@ -230,12 +243,12 @@ inline void SumPanel(const I8Tiles& tiles, const std::byte* x, int64_t stride, i
 }
 
 // scores[r][64] of `rows` vectors, quantized, against a tile.
-inline void ScoreIntegers(const IntegerProducts& integers, const std::byte* q, int64_t stride, int rows,
-                          int head_dim, const IntegerTile& tile, float* scores) {
+inline void ScoreIntegers(const I8Tiles& tiles, const std::byte* q, int64_t stride, int rows, int head_dim,
+                          const IntegerTile& tile, float* scores) {
   const F f;
   const Integers32 words;
-  HWY_ALIGN int32_t sums[kMostIntegerRows * kTileTokens];
-  SumPanel(*integers.tiles, q + sizeof(IntegerRowHead), stride, rows, tile.keys, head_dim / kI8Step, sums);
+  HWY_ALIGN int32_t sums[kSideBySide * kTileTokens];
+  SumPanel(tiles, q + sizeof(IntegerRowHead), stride, rows, tile.keys, head_dim / kI8Step, sums);
   for (int r = 0; r < rows; ++r) {
     const IntegerRowHead head = HeadOf(q + r * stride);
     const auto offset = hn::Set(words, kI8Offset * head.sum);
@@ -313,15 +326,15 @@ inline IntegerWeights QuantizeWeights(const float* p, TokenRange range, const fl
   return {largest / kMost, sum};
 }
 
-// out[r][head_dim] += the tile's values, by the probabilities p[r][64], of the tokens of range[r]. Columns
-// of `out` stand as those of the panels do.
-inline void MixIntegers(const IntegerProducts& integers, const float* p, const TokenRange* range, int rows,
-                        int head_dim, const IntegerTile& tile, float* out) {
-  const bool in_bytes = integers.tiles->step_bytes == kI8Step;
+// out (OutPanel) += the tile's values, by the probabilities p[r][64], of the tokens of range[r]. Columns of
+// `out` stand as those of the panels do.
+inline void MixIntegers(const I8Tiles& tiles, const float* p, const TokenRange* range, int rows, int head_dim,
+                        const IntegerTile& tile, float* out) {
+  const bool in_bytes = tiles.step_bytes == kI8Step;
   constexpr int64_t kStride = kTileTokens;
   // Of 16-bit integers a row takes two strides, too.
-  HWY_ALIGN std::byte x[2 * kMostIntegerRows * kStride];
-  IntegerWeights weights[kMostIntegerRows];
+  HWY_ALIGN std::byte x[2 * kSideBySide * kStride];
+  IntegerWeights weights[kSideBySide];
   for (int r = 0; r < rows; ++r) {
     weights[r] = {0, 0};
     if (!range[r].empty()) {
@@ -331,17 +344,16 @@ inline void MixIntegers(const IntegerProducts& integers, const float* p, const T
     // Its sums are not read.
     if (weights[r].scale == 0) std::memset(x + 2 * r * kStride, 0, 2 * kStride);
   }
-  HWY_ALIGN int32_t sums[2 * kMostIntegerRows * kPanelRows];
+  HWY_ALIGN int32_t sums[2 * kSideBySide * kPanelRows];
   const int sum_rows = in_bytes ? 2 * rows : rows;
   const int64_t stride = in_bytes ? kStride : 2 * kStride;
   for (int first = 0; first < head_dim; first += kPanelRows) {
-    SumPanel(*integers.tiles, x, stride, sum_rows, tile.values + ValuesAt(first, 0), kTileTokens / kI8Step,
-             sums);
+    SumPanel(tiles, x, stride, sum_rows, tile.values + ValuesAt(first, 0), kTileTokens / kI8Step, sums);
     const int width = HWY_MIN(kPanelRows, head_dim - first);
     for (int r = 0; r < rows; ++r) {
       if (weights[r].scale == 0) continue;
       const int32_t* upper = sums + (in_bytes ? 2 * r : r) * kPanelRows;
-      float* to = out + r * head_dim + first;
+      float* to = out + OutPanel(first) + r * kPanelRows;
       const auto add = [&](auto f, int d) HWY_ATTR {
         const hn::RebindToSigned<decltype(f)> words;
         auto sum = hn::LoadU(words, upper + d);

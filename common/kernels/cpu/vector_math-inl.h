@@ -27,11 +27,6 @@ constexpr int kSumVectors = kSumLanes / kLanes;
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-template <class D>
-HWY_INLINE hn::Vec<D> LoadFloats(D d, const float* from) {
-  return hn::LoadU(d, from);
-}
-
 // bfloat16 is the upper half of a float32.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadFloats(D d, const uint16_t* from) {
@@ -45,12 +40,14 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const uint16_t* from) {
 // Chebyshev nodes.
 template <class D>
 HWY_INLINE hn::Vec<D> Exp2(D d, hn::Vec<D> x) {
-  const hn::RebindToSigned<D> integer;
+  const hn::RebindToUnsigned<D> bits;
   const auto underflow = hn::Lt(x, hn::Set(d, -126.0f));
   // The bound stands first: x86 returns the second operand if one is NaN.
   x = hn::Min(hn::Set(d, 127.0f), hn::Max(hn::Set(d, -126.0f), x));
-  const auto n = hn::NearestInt(x);
-  const auto r = hn::Sub(x, hn::ConvertTo(d, n));
+  // Beside 1.5 * 2^23, a sum has no room for fractions: n is in its lowest bits.
+  const auto whole = hn::Set(d, 0x1.8p23f);
+  const auto n = hn::Add(x, whole);
+  const auto r = hn::Sub(x, hn::Sub(n, whole));
   auto p = hn::Set(d, 0.0001545316294512069f);
   p = hn::MulAdd(p, r, hn::Set(d, 0.0013390863364671234f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.009618082557277852f));
@@ -58,7 +55,8 @@ HWY_INLINE hn::Vec<D> Exp2(D d, hn::Vec<D> x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0.24022650760568126f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.6931471880262288f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  const auto scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(integer, 127))));
+  const auto scale =
+      hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(hn::BitCast(bits, n)), hn::Set(bits, 127u << 23)));
   return hn::IfThenZeroElse(underflow, hn::Mul(p, scale));
 }
 

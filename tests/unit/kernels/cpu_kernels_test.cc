@@ -372,7 +372,7 @@ TEST_P(CpuKernelsTest, LayersMayDifferInPrecision) {
 TEST_P(CpuKernelsTest, NotANumberStaysInItsRow) {
   constexpr uint64_t kSeed = 14;
   Random random(kSeed);
-  for (DType dtype : {DType::kF32, DType::kI8, DType::kI4})
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4})
     for (float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       const LayerShape shape = {
           .attention = {.heads = 4, .kv_heads = 2, .head_dim = 32, .scale = 0.2f, .window = 0},
