@@ -61,7 +61,7 @@ class FakeDecodeClient final : public DecodeClient {
       callbacks.event(std::move(event));
     }
     void End(absl::Status status) {
-      const Callbacks last = std::move(callbacks);
+      const Callbacks last = std::exchange(callbacks, {});
       last.done(std::move(status));
     }
   };
@@ -128,6 +128,16 @@ class DriverTest : public ::testing::Test, protected TwoDecodeWorkers {
     context_.live = &live_;
     context_.router_id = "me";
     context_.client_stall = absl::Seconds(30);
+  }
+
+  // Ends the calls that a test has left open, and those that are made for lost ones: a call and its driver hold
+  // one another.
+  void TearDown() override {
+    for (size_t i = 0; i < workers_.calls.size(); ++i) {
+      if (workers_.calls[i]->callbacks.done) {
+        workers_.calls[i]->End(absl::InvalidArgumentError("the test is over"));
+      }
+    }
   }
 
   void OpenTenants(const Tenants::Options& options) {

@@ -60,7 +60,7 @@ void ExpectCorrupt(const std::string& gzip, const char* words) {
 TEST(InflateTest, GivesBackTheBytes) {
   for (const std::string text : {"", "a", "abcabcabc"}) EXPECT_EQ(Inflate(Gzip(text)).value(), text);
   std::string mixed;
-  for (int i = 0; i < 100'000; ++i) mixed += static_cast<char>(i * i >> 7);
+  for (int64_t i = 0; i < 100'000; ++i) mixed += static_cast<char>(i * i >> 7);
   EXPECT_EQ(Inflate(Gzip(mixed)).value(), mixed);
   EXPECT_TRUE(IsGzip(Gzip("")));
   EXPECT_FALSE(IsGzip(""));

@@ -143,8 +143,6 @@ TEST_F(RequestDriverTest, ANewGrammarHoldsUpNoOtherRequest) {
   Await(*grammars_);  // their thread has left `again`
   ASSERT_EQ(workers_.calls.size(), 3u);
   EXPECT_EQ(workers_.calls[2]->request.grammar().lark(), workers_.calls[1]->request.grammar().lark());
-  const auto calls = workers_.calls;  // a call that is lost is made again
-  for (const auto& worker : calls) worker->End(absl::CancelledError());
 }
 
 TEST_F(RequestDriverTest, TooManyNewGrammarsAreRefused) {
@@ -164,8 +162,7 @@ TEST_F(RequestDriverTest, TooManyNewGrammarsAreRefused) {
   Await(*grammars_);
   Await(*executor_);
   EXPECT_FALSE(first_client->status.has_value());
-  ASSERT_EQ(workers_.calls.size(), 1u);
-  workers_.calls[0]->End(absl::CancelledError());
+  EXPECT_EQ(workers_.calls.size(), 1u);
 }
 
 TEST_F(RequestDriverTest, AGrammarThatDoesNotCompileIsTheClients) {
