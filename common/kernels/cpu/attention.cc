@@ -1,6 +1,6 @@
 #include "common/kernels/cpu/attention.h"
 
-#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <limits>
@@ -12,7 +12,7 @@
 #include "common/kernels/cpu/bf16_tiles.h"
 #include "common/kernels/cpu/i8_tiles.h"
 #include "common/kernels/cpu/integer_product.h"
-#include "common/kv/store/kv_codec.h"
+#include "common/kv/store/i4_vector.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/cpu/attention.cc"
@@ -83,7 +83,7 @@ void ScoreRows(const float* q, int head_dim, const Blocks& keys, int first_block
   }
 }
 
-// Of `rows` vectors (1 .. kSideBySide) against blocks [first_block, end_block) of a tile.
+// Scores `rows` vectors (1 .. kSideBySide) against blocks [first_block, end_block) of a tile.
 void Score(int rows, const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
            float* scores) {
   WithRows(rows, [&](auto n) { ScoreRows<n.value>(q, head_dim, keys, first_block, end_block, scores); });
@@ -98,7 +98,7 @@ struct Pass {
   // [count][head_dim], scaled for base 2
   HWY_ALIGN float q[kQueryTile * kMaxHeadDim];
   HWY_ALIGN float out[kQueryTile * kMaxHeadDim];  // as OutPanel says
-  // Of the vectors at work: scores, then probabilities.
+  // Scores, then probabilities, of the vectors at work.
   HWY_ALIGN float scores[kSideBySide * kTileTokens];
   HWY_ALIGN float sum[kQueryTile * kSumLanes];
   float max[kQueryTile];
@@ -150,7 +150,7 @@ void Normalize(Pass& pass, int query, Range range, float* scores) {
   const float tile_top = hn::GetLane(hn::MaxOfLanes(f, tile_max));
   const float new_max = old_max > tile_top ? old_max : tile_top;
   const Vec top = hn::Set(f, new_max);
-  if (new_max != old_max) {
+  if (new_max != old_max || std::isinf(new_max)) {  // beside an infinite maximum, scores are NaN
     pass.max[query] = new_max;
     Rescale(pass, query, Exp2(f, hn::Sub(hn::Set(f, old_max), top)));
   }
@@ -215,7 +215,7 @@ void MixRows(const float* weights, Range range, const Blocks& values, int head_d
   }
 }
 
-// Of `rows` vectors (1 .. kSideBySide), the tokens of `range`, which all of them see.
+// Mixes the tokens of `range`, which all of `rows` vectors (1 .. kSideBySide) see.
 void Mix(int rows, const float* weights, Range range, const Blocks& values, int head_dim, float* out) {
   if (range.empty()) return;
   WithRows(rows, [&](auto n) {
@@ -361,7 +361,7 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const AttentionTi
   pass.tiles = &tiles;
   pass.q_stride = pass.of_keys == KvProduct::kBF16 ? BF16Blocks(head_dim) * tiles.bf16_rows->x_block_bytes
                                                    : tiles.integer_rows->row_bytes(head_dim);
-  // Of a panel that a head does not fill, sums are computed, but not read.
+  // Sums of rows of a panel that a head lacks are computed, but not read.
   if (pass.of_values == KvProduct::kInteger && head_dim % kPanelRows != 0)
     std::memset(pass.tile.values, 0, sizeof pass.tile.values);
   for (int d = 0; d < head_dim; d += kPanelRows) {
@@ -469,7 +469,7 @@ std::string_view Numerics(KvProduct product) {
 
 namespace {
 
-// The passes that read the rows of `tiles`.
+// Returns the passes that read the rows of `tiles`.
 const BF16Attention& BF16AttentionFor(Isa isa, const BF16Tiles& tiles) {
 #if defined(__x86_64__)
   if (&tiles == &kBF16DotTiles) return kBF16DotAttention;
@@ -479,18 +479,12 @@ const BF16Attention& BF16AttentionFor(Isa isa, const BF16Tiles& tiles) {
 
 }  // namespace
 
-const AttentionTiles& AttentionTilesFor(Isa isa) {
-  static const auto tiles = [] {
-    std::array<AttentionTiles, 4> all;
-    for (const Isa each : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
-      all[static_cast<size_t>(each)] = {.integer_rows = I8Format().IntegersFor(each),
-                                        .integers = &I8TilesFor(each),
-                                        .bf16_rows = &BF16TilesFor(each),
-                                        .bf16 = &BF16AttentionFor(each, BF16TilesFor(each))};
-    }
-    return all;
-  }();
-  return tiles[static_cast<size_t>(isa)];
+AttentionTiles AttentionTilesFor(Isa isa) {
+  const BF16Tiles& bf16 = BF16TilesFor(isa);
+  return {.integer_rows = I8Format().IntegersFor(isa),
+          .integers = &I8TilesFor(isa),
+          .bf16_rows = &bf16,
+          .bf16 = &BF16AttentionFor(isa, bf16)};
 }
 
 Attend AttendFor(Isa isa) { return BATON_FOR_ISA(isa, AttendWith); }

@@ -8,7 +8,7 @@
 // sink, if it has one.
 //
 // Keys and values in f32 are multiplied as such. Those in bf16 are multiplied with a query or with
-// probabilities that are rounded to bfloat16 (bf16_attention-inl.h), those in integers (i8, i4) with some
+// probabilities that are rounded to bfloat16 (bf16_attention.h), those in integers (i8, i4) with some
 // that are rounded to integers (integer_attention-inl.h). Keys and values may be kept in different ways.
 #pragma once
 
@@ -57,23 +57,25 @@ struct QueryTile {
   const float* sinks;
 };
 
-// Whether keys or values may be kept as `dtype`.
+// True if keys or values may be kept as `dtype`.
 constexpr bool AttentionTakes(tensor::DType dtype) {
   return dtype == tensor::DType::kF32 || dtype == tensor::DType::kBF16 || dtype == tensor::DType::kI8 ||
          dtype == tensor::DType::kI4;
 }
 
-// How attention multiplies with keys or values.
+// How attention multiplies with keys or values of a dtype that AttentionTakes.
 enum class KvProduct {
   kFloat,    // f32
-  kBF16,     // bf16_attention-inl.h
+  kBF16,     // bf16_attention.h
   kInteger,  // integer_attention-inl.h
 };
 constexpr KvProduct KvProductOf(tensor::DType dtype) {
   if (dtype == tensor::DType::kBF16) return KvProduct::kBF16;
   return dtype == tensor::DType::kF32 ? KvProduct::kFloat : KvProduct::kInteger;
 }
-// The class of its rounding; "" for those of float32.
+// The class of its rounding beside that of float32 multiply-adds (FloatNumerics), which a fingerprint has
+// anyway:
+// "" for those of float32.
 std::string_view Numerics(KvProduct product);
 
 struct IntegerKernel;
@@ -87,8 +89,8 @@ struct AttentionTiles {
   const BF16Tiles* bf16_rows;  // rounds queries and probabilities
   const BF16Attention* bf16;
 };
-// Those of an instruction set, for attention of the same one.
-const AttentionTiles& AttentionTilesFor(Isa isa);
+// Returns those of an instruction set, for attention of the same one.
+AttentionTiles AttentionTilesFor(Isa isa);
 
 using Attend = void (*)(const QueryTile& queries, const PagedHead& kv, const AttentionTiles& tiles);
 Attend AttendFor(Isa isa);

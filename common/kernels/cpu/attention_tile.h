@@ -1,4 +1,4 @@
-// What the passes of attention over one tile of KV share: 64 tokens, four blocks (attention.cc).
+// The passes of attention over one tile of KV share this: 64 tokens, four blocks (attention.cc).
 #pragma once
 
 #include <cstddef>

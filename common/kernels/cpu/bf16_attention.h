@@ -6,7 +6,8 @@
 //
 // So a query and probabilities are rounded to bfloat16; the sum of the probabilities is of those before that.
 // A token that a query does not see adds nothing to it, whatever its value is. A number below 2^-126 counts
-// as a zero throughout a pass that has keys or values in bfloat16, and an output that ends as -0 becomes 0.
+// as a zero throughout a pass that has keys or values in bfloat16. With values in bfloat16, an output of -0
+// becomes 0 before it is divided by the sum.
 //
 // KV is read where it lies, a pair of rows of a block at a time: two dimensions of keys, or two tokens of
 // values. Pure functions, any thread.

@@ -19,7 +19,7 @@ constexpr int64_t kPairBytes = 2 * kNumberBytes;  // of a row of x
 constexpr int kHalf = kBF16Block / 2;             // columns of A, and of B
 
 // Sums that are computed together: both halves of a block for each row and vector stay in registers.
-constexpr int VectorsFor(int rows) { return rows > 4 ? 2 : 4; }
+constexpr int VectorsFor(int rows) { return rows > 3 ? 2 : 4; }
 
 // Places of `count` numbers of two rows, side by side, that become words: the earlier row's in the high half.
 // The later row begins at `late`.

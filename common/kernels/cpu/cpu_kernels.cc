@@ -132,7 +132,7 @@ class CpuKernels final : public Kernels {
   const cpu::Isa isa_;
   std::set<std::string_view> numerics_;  // of all that was packed
   const cpu::Attend attend_;
-  const cpu::AttentionTiles& attention_tiles_;
+  const cpu::AttentionTiles attention_tiles_;
   const cpu::ElementwiseTable& elementwise_;
   device::CoreShare* const cores_;  // null: threads of its own
   cpu::PanelMemory memory_;

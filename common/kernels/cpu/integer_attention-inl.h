@@ -56,7 +56,7 @@ constexpr int64_t ValuesAt(int column, int step) {
   return column / kPanelRows * kIntegerValueChunk + step * kI8StepBytes + column % kPanelRows * kI8Step;
 }
 
-// Whether columns of values in i8 stand in their panels by ColumnIn, and not in their own order.
+// True if columns of values in i8 stand in their panels by ColumnIn, and not in their own order.
 constexpr bool Interleaved(tensor::DType dtype, int head_dim) {
   return kLanes == 16 && dtype == tensor::DType::kI8 && head_dim % kPanelRows == 0;
 }
@@ -332,7 +332,7 @@ inline void MixIntegers(const I8Tiles& tiles, const float* p, const TokenRange* 
                         const IntegerTile& tile, float* out) {
   const bool in_bytes = tiles.step_bytes == kI8Step;
   constexpr int64_t kStride = kTileTokens;
-  // Of 16-bit integers a row takes two strides, too.
+  // A row of 16-bit integers takes two strides, too.
   HWY_ALIGN std::byte x[2 * kSideBySide * kStride];
   IntegerWeights weights[kSideBySide];
   for (int r = 0; r < rows; ++r) {

@@ -118,6 +118,7 @@ std::vector<LayerShape> Shapes() {
                                    {DType::kI8, DType::kI4},
                                    {DType::kI4, DType::kI4},
                                    {DType::kBF16, DType::kI8},
+                                   {DType::kI8, DType::kBF16},
                                    {DType::kI4, DType::kF32}}) {
     shapes.push_back(
         {{.heads = 4, .kv_heads = 2, .head_dim = 24, .scale = 0.2f, .window = 0}, key, value, true});

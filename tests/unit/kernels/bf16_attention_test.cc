@@ -1,5 +1,7 @@
 // Attention over KV in bfloat16 (cpu-kv-bf16x32/1) against its definition in plain code (bf16_attention.h):
 // the same bits for every instruction set, head, window and chunk.
+#include "common/kernels/cpu/bf16_attention.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/kernels/cpu/attention.h"
 #include "common/kernels/cpu/bf16_tiles.h"
 #include "common/kv/store/kv_codec.h"
 #include "tests/unit/kernels/trial.h"
@@ -101,8 +104,13 @@ std::vector<float> Attend(const Head& head, const float* q, int64_t position) {
       if (seen(t)) p[t] = Exp2(p[t] - max);
       sum[t % 16] += p[t];
     }
+    // In float32 a chain has those that are seen alone, in bfloat16 all of a tile.
+    const bool all = head.values == DType::kBF16;
+    const auto begin = static_cast<size_t>(all ? 0 : std::max<int64_t>(0, first - start));
+    const auto end = static_cast<size_t>(all ? kTile : std::min(kTile, position + 1 - start));
     for (size_t d = 0; d < dim; ++d) {
-      out[d] = Sum(head.values, out[d], kTile, [&](size_t t) {
+      out[d] = Sum(head.values, out[d], end - begin, [&](size_t i) {
+        const size_t t = begin + i;
         return seen(t) ? std::pair(p[t], head.v[at(t)][d]) : std::pair(0.0f, 0.0f);
       });
     }
@@ -110,7 +118,7 @@ std::vector<float> Attend(const Head& head, const float* q, int64_t position) {
   for (size_t half = 8; half > 0; half /= 2) {
     for (size_t i = 0; i < half; ++i) sum[i] += sum[i + half];
   }
-  for (float& o : out) o = (o + 0.0f) / sum[0];
+  for (float& o : out) o = (head.values == DType::kBF16 ? o + 0.0f : o) / sum[0];
   return out;
 }
 
@@ -204,16 +212,21 @@ TEST_P(BF16AttentionTest, HasTheBitsOfItsDefinition) {
     int64_t window;
     bool sinks;
     DType keys, values;
-    float size;  // of the activations
+    float size;         // of keys and queries
+    float values_size;  // and of values
   };
-  for (const Case& c : {Case{6, 1, 64, 0, false, DType::kBF16, DType::kBF16, 1},
-                        {10, 2, 40, 0, true, DType::kBF16, DType::kBF16, 1},
-                        {3, 3, 128, 37, false, DType::kBF16, DType::kBF16, 1},
-                        {4, 1, 50, 90, true, DType::kBF16, DType::kBF16, 1},
-                        {7, 1, 256, 0, false, DType::kBF16, DType::kBF16, 1},
-                        {2, 1, 24, 0, false, DType::kBF16, DType::kBF16, 0x1p-63f},  // products near 2^-126
-                        {5, 1, 96, 0, false, DType::kBF16, DType::kF32, 1},
-                        {8, 1, 72, 33, false, DType::kF32, DType::kBF16, 1}}) {
+  for (const Case& c : {Case{6, 1, 64, 0, false, DType::kBF16, DType::kBF16, 1, 1},
+                        {10, 2, 40, 0, true, DType::kBF16, DType::kBF16, 1, 1},
+                        {3, 3, 128, 37, false, DType::kBF16, DType::kBF16, 1, 1},
+                        {4, 1, 50, 90, true, DType::kBF16, DType::kBF16, 1, 1},
+                        {7, 1, 256, 0, false, DType::kBF16, DType::kBF16, 1, 1},
+                        {2, 1, 24, 0, false, DType::kBF16, DType::kBF16, 0x1p-63f, 1},
+                        {5, 1, 96, 0, false, DType::kBF16, DType::kF32, 1, 1},
+                        {8, 1, 72, 33, false, DType::kF32, DType::kBF16, 1, 1},
+                        // Products and sums come close to 2^-126, or below.
+                        {6, 2, 32, 0, false, DType::kBF16, DType::kBF16, 1, 0x1p-122f},
+                        {3, 1, 40, 0, true, DType::kF32, DType::kBF16, 1, 0x1p-122f},
+                        {5, 1, 64, 50, false, DType::kBF16, DType::kF32, 1, 0x1p-122f}}) {
     const LayerShape shape = {.attention = {.heads = c.heads,
                                             .kv_heads = c.kv_heads,
                                             .head_dim = c.dim,
@@ -223,10 +236,16 @@ TEST_P(BF16AttentionTest, HasTheBitsOfItsDefinition) {
                               .key_dtype = c.keys,
                               .value_dtype = c.values};
     constexpr int64_t kTokens = 150;
-    Sequence sequence(*kernels_, shape, random.Normals(kTokens * shape.cols(), c.size));
+    std::vector<float> rows = random.Normals(kTokens * shape.cols(), c.size);
+    const int64_t values_at = shape.cols() - int64_t{c.kv_heads} * c.dim;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (static_cast<int64_t>(i) % shape.cols() >= values_at) rows[i] *= c.values_size / c.size;
+    }
+    Sequence sequence(*kernels_, shape, rows);
     const int group = c.heads / c.kv_heads;
     for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, kTokens}, {40, 1}, {63, 3}, {149, 1}}) {
       OwnedMatrix out = sequence.Attend(first, count);
+      const int64_t step = count > 3 ? 7 : 1;
       for (int h = 0; h < c.heads; ++h) {
         const Head head = {.keys = c.keys,
                            .values = c.values,
@@ -236,7 +255,7 @@ TEST_P(BF16AttentionTest, HasTheBitsOfItsDefinition) {
                            .sink = c.sinks ? shape.attention.sinks[static_cast<size_t>(h)] : -INFINITY,
                            .k = sequence.Stored(h / group, true),
                            .v = sequence.Stored(h / group, false)};
-        for (int64_t token = first; token<first + count; token += count> 3 ? 7 : 1) {
+        for (int64_t token = first; token < first + count; token += step) {
           const std::vector<float> expected = Attend(head, sequence.q(token, h), token);
           for (int d = 0; d < c.dim; ++d) {
             ASSERT_TRUE(Same(out.view().row(token - first)[h * c.dim + d], expected[static_cast<size_t>(d)]))
@@ -261,19 +280,22 @@ TEST_P(BF16AttentionTest, WhatARowDoesNotSeeNeverTouchesIt) {
         .attention = {.heads = 5, .kv_heads = 1, .head_dim = 40, .scale = 0.2f, .window = window},
         .key_dtype = DType::kBF16,
         .value_dtype = DType::kBF16};
-    constexpr int64_t kTokens = 100, kBroken = 70;
+    constexpr int64_t kTokens = 100;
     const std::vector<float> rows = random.Normals(kTokens * shape.cols());
     Sequence whole(*kernels_, shape, rows);
     OwnedMatrix expected = whole.Attend(0, kTokens);
-    for (const float poison :
-         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-          -std::numeric_limits<float>::infinity()}) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    // Tokens of even and of odd numbers, since KV is read in pairs.
+    for (const auto& [at, poison] : {std::pair{int64_t{70}, std::numeric_limits<float>::quiet_NaN()},
+                                     {71, kInfinity},
+                                     {64, -kInfinity},
+                                     {79, std::numeric_limits<float>::quiet_NaN()}}) {
       std::vector<float> broken = rows;
-      for (int d = 0; d < 40; ++d) broken[static_cast<size_t>((kBroken + 1) * shape.cols() - 1 - d)] = poison;
+      for (int d = 0; d < 40; ++d) broken[static_cast<size_t>((at + 1) * shape.cols() - 1 - d)] = poison;
       Sequence sequence(*kernels_, shape, broken);
       OwnedMatrix out = sequence.Attend(0, kTokens);
       for (int64_t t = 0; t < kTokens; ++t) {
-        const bool sees = t >= kBroken && (window == 0 || t < kBroken + window);
+        const bool sees = t >= at && (window == 0 || t < at + window);
         if (sees) {
           for (const float value : out.row(t)) EXPECT_FALSE(std::isfinite(value)) << t;
         } else {
@@ -283,6 +305,81 @@ TEST_P(BF16AttentionTest, WhatARowDoesNotSeeNeverTouchesIt) {
       }
     }
   }
+}
+
+// A processor may have both kinds of passes: AttentionTilesFor takes those that are faster.
+TEST(BF16AttentionPassesTest, OneInstructionForTwoProductsGivesTheBitsOfMultiplyAdds) {
+#if defined(__x86_64__)
+  if (!cpu::HasBF16Dot()) GTEST_SKIP() << "this machine has no AVX512_BF16";
+  Random random(63);
+  const cpu::AttentionTiles adds = cpu::AttentionTilesFor(cpu::Isa::kAvx2);
+  for (const int dim : {8, 24, 64, 104, 128, 256}) {
+    const auto numbers = [&](int64_t count) {
+      std::vector<uint16_t> all;
+      for (const float value : random.Normals(count)) all.push_back(tensor::ToBF16(value));
+      return all;
+    };
+    std::vector<std::vector<uint16_t>> blocks;
+    cpu::TileOfBlocks tile = {.now = {}, .next = {}, .ahead = true};
+    for (int b = 0; b < cpu::kTileBlocks; ++b) blocks.push_back(numbers(dim * kBlockTokens));
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      tile.now[b] = reinterpret_cast<const std::byte*>(blocks[b].data());
+      tile.next[b] = reinterpret_cast<const std::byte*>(blocks[blocks.size() - 1 - b].data());
+    }
+    for (int rows = 1; rows <= cpu::kSideBySide; ++rows) {
+      const std::vector<float> q = random.Normals(rows * dim), p = random.Normals(rows * kTile);
+      const std::vector<float> begun = random.Normals(dim / 64 * 48 * 64 + rows * 64 + 48 * 64);
+      for (const cpu::TokenRange range : {cpu::TokenRange{0, 64}, {5, 64}, {17, 50}, {31, 32}, {0, 33}}) {
+        const auto run = [&](const cpu::BF16Tiles& round, const cpu::BF16Attention& passes) {
+          const int64_t q_stride = cpu::BF16Blocks(dim) * round.x_block_bytes,
+                        p_stride = 2 * round.x_block_bytes;
+          std::vector<std::byte> q_rows(static_cast<size_t>(rows * q_stride)),
+              p_rows(static_cast<size_t>(rows * p_stride));
+          for (int r = 0; r < rows; ++r) {
+            std::array<float, kTile> weights{};
+            for (int t = range.begin; t < range.end; ++t)
+              weights[static_cast<size_t>(t)] = p[static_cast<size_t>(r * kTile + t)];
+            round.round(q.data() + r * dim, dim, q_rows.data() + r * q_stride);
+            round.round(weights.data(), kTile, p_rows.data() + r * p_stride);
+          }
+          const cpu::FlushesDenormals flushes;
+          alignas(64) std::array<float, cpu::kSideBySide * kTile> scores{};
+          passes.score({.rows = rows,
+                        .x = q_rows.data(),
+                        .x_stride = q_stride,
+                        .head_dim = dim,
+                        .keys = &tile,
+                        .first_block = range.begin / 16,
+                        .end_block = (range.end + 15) / 16,
+                        .scores = scores.data()});
+          std::vector<float> seen;
+          for (int r = 0; r < rows; ++r) {
+            for (int t = range.begin; t < range.end; ++t)
+              seen.push_back(scores[static_cast<size_t>(r * kTile + t)]);
+          }
+          std::vector<float> out = begun;
+          passes.mix({.rows = rows,
+                      .x = p_rows.data(),
+                      .x_stride = p_stride,
+                      .range = range,
+                      .values = &tile,
+                      .head_dim = dim,
+                      .out = out.data()});
+          for (int r = 0; r < rows; ++r) {
+            for (int d = 0; d < dim; ++d)
+              seen.push_back(out[static_cast<size_t>(cpu::OutPanel(d) + r * 64 + d % 64)]);
+          }
+          return seen;
+        };
+        EXPECT_TRUE(
+            SameBits(run(cpu::kBF16DotTiles, cpu::kBF16DotAttention), run(*adds.bf16_rows, *adds.bf16)))
+            << rows << " rows, " << dim << " numbers, tokens " << range.begin << " to " << range.end;
+      }
+    }
+  }
+#else
+  GTEST_SKIP() << "no AVX512_BF16 here";
+#endif
 }
 
 TEST_P(BF16AttentionTest, LeavesTheThreadsArithmeticAsItWas) {

@@ -130,8 +130,8 @@ class DriverTest : public ::testing::Test, protected TwoDecodeWorkers {
     context_.client_stall = absl::Seconds(30);
   }
 
-  // Ends the calls that a test has left open, and those that are made for lost ones: a call and its driver hold
-  // one another.
+  // Ends the calls that a test has left open, and those that are made for lost ones: a call and its driver
+  // hold one another.
   void TearDown() override {
     for (size_t i = 0; i < workers_.calls.size(); ++i) {
       if (workers_.calls[i]->callbacks.done) {
