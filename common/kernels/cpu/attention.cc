@@ -429,6 +429,8 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const AttentionTi
         if (ColumnIn(d) < queries.head_dim) out[ColumnIn(d)] = from[d] / sum;
       }
     } else if (pass.of_values == KvProduct::kBF16) {
+      // Weights of 0 can make 0 of a sum of -0, and whether there are any depends on the rows that share the
+      // pass.
       for (int d = 0; d < queries.head_dim; ++d) out[d] = (from[d] + 0.0f) / sum;
     } else {
       for (int d = 0; d < queries.head_dim; ++d) out[d] = from[d] / sum;

@@ -73,9 +73,8 @@ constexpr KvProduct KvProductOf(tensor::DType dtype) {
   if (dtype == tensor::DType::kBF16) return KvProduct::kBF16;
   return dtype == tensor::DType::kF32 ? KvProduct::kFloat : KvProduct::kInteger;
 }
-// The class of its rounding beside that of float32 multiply-adds (FloatNumerics), which a fingerprint has
-// anyway:
-// "" for those of float32.
+// The class of its rounding: "" for float32, whose own class (FloatNumerics) every fingerprint has, so that
+// this one need not say whether a multiply-add rounds once.
 std::string_view Numerics(KvProduct product);
 
 struct IntegerKernel;

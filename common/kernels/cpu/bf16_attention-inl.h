@@ -26,13 +26,21 @@ constexpr int BF16VectorsAtOnce(int rows) { return kLanes == 16 || rows <= 2 ? 4
 
 HWY_INLINE const uint16_t* BF16At(const std::byte* from) { return reinterpret_cast<const uint16_t*>(from); }
 
+// bfloat16 is the upper half of a float32.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBF16(D d, const uint16_t* from) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::Rebind<uint32_t, D> wide;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, from))));
+}
+
 // Adds the products of one row of KV, kVectors vectors from `from` on, to the sums of kRows rows of x.
 template <class D, int kRows, int kVectors>
 HWY_INLINE void AddBF16Row(D f, const float* x, int64_t x_stride, const uint16_t* const (&from)[kVectors],
                            hn::Vec<D> (&sum)[kRows][kVectors]) {
   hn::Vec<D> row[kVectors];
   BATON_UNROLLED
-  for (int v = 0; v < kVectors; ++v) row[v] = LoadFloats(f, from[v]);
+  for (int v = 0; v < kVectors; ++v) row[v] = LoadBF16(f, from[v]);
   BATON_UNROLLED
   for (int r = 0; r < kRows; ++r) {
     const auto value = hn::Set(f, x[r * x_stride]);

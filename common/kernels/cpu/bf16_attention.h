@@ -52,7 +52,4 @@ struct BF16Attention {
 extern const BF16Attention kBF16DotAttention;
 #endif
 
-// A token's value for those that none of the rows sees, in a pair with one that is seen.
-inline constexpr uint16_t kNoValue[kMaxHeadDim] = {};
-
 }  // namespace baton::kernels::cpu

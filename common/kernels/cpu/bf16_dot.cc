@@ -2,28 +2,23 @@
 // sums, that of the high halves first, each by a multiply-add that rounds once (Intel's manual, volume 2;
 // AMD's processors are tried at start, BF16TilesFor). The instruction set is an attribute of each function
 // here: the rest of the binary runs without it.
+#include "common/kernels/cpu/bf16_dot.h"
+
 #include "common/kernels/cpu/bf16_tiles.h"
 
 #if defined(__x86_64__)
-
-#include <immintrin.h>
-
-#include <cstring>
-
-#define BATON_BF16_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 
 namespace baton::kernels::cpu {
 namespace {
 
 constexpr int kVectors = kPanelRows / 16;
-constexpr int64_t kPairBytes = 2 * sizeof(uint16_t);  // of a row of x
 
 // A row of x as words, the earlier column of each in the high half, rounded as tensor::ToBF16 does. Numbers
 // below 2^-126 become zeros of their sign.
 BATON_BF16_DOT void Round(const float* x, int64_t cols, std::byte* row) {
   const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
-  for (int64_t k = 0; k < cols; k += kBF16Block, row += kBF16Pairs * kPairBytes) {
+  for (int64_t k = 0; k < cols; k += kBF16Block, row += kBF16Pairs * kBF16DotPairBytes) {
     const int64_t left = cols - k;
     const auto mask = [left](int from) BATON_BF16_DOT {
       return left >= from + 16 ? __mmask16{0xFFFF}
@@ -44,12 +39,6 @@ BATON_BF16_DOT void Round(const float* x, int64_t cols, std::byte* row) {
 
 BATON_BF16_DOT inline __m512 AddPair(__m512 sum, __m512bh x, const std::byte* w) {
   return _mm512_dpbf16_ps(sum, x, reinterpret_cast<__m512bh>(_mm512_loadu_si512(w)));
-}
-
-BATON_BF16_DOT inline __m512bh PairAt(const std::byte* x) {
-  int32_t pair;
-  std::memcpy(&pair, x, sizeof pair);
-  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
 }
 
 // kRows rows of x against kPanels panels. With three rows and one panel, the sums of both halves of a block
@@ -86,7 +75,7 @@ BATON_BF16_DOT void Multiply(const BF16Tile& tile, int64_t panel_bytes) {
           }
         }
         w += kBF16PairBytes;
-        x += kPairBytes;
+        x += kBF16DotPairBytes;
       }
     }
     BATON_UNROLLED
@@ -113,7 +102,7 @@ BATON_BF16_DOT void OneRow(const BF16Tile& tile, int64_t panel_bytes) {
 }  // namespace
 
 const BF16Tiles kBF16DotTiles = {
-    .x_block_bytes = kBF16Pairs * kPairBytes,
+    .x_block_bytes = kBF16Pairs * kBF16DotPairBytes,
     .round = &Round,
     .rows = 3,
     .one_pass = true,

@@ -27,14 +27,6 @@ constexpr int kSumVectors = kSumLanes / kLanes;
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-// bfloat16 is the upper half of a float32.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadFloats(D d, const uint16_t* from) {
-  const hn::Rebind<uint16_t, D> narrow;
-  const hn::Rebind<uint32_t, D> wide;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, from))));
-}
-
 // 2^x, relative error below 2e-7; exactly 1 at 0, 0 below 2^-126 (so at minus infinity), at most 2^127; NaN
 // stays NaN. x = n + r with n an integer and |r| <= 1/2; 2^r is a polynomial through its values at the
 // Chebyshev nodes.

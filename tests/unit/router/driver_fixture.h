@@ -130,13 +130,13 @@ class DriverTest : public ::testing::Test, protected TwoDecodeWorkers {
     context_.client_stall = absl::Seconds(30);
   }
 
-  // Ends the calls that a test has left open, and those that are made for lost ones: a call and its driver
-  // hold one another.
-  void TearDown() override {
+  // A call that is left open and its driver would hold one another for ever.
+  void TearDown() override { EndCalls(absl::InvalidArgumentError("the test is over")); }
+
+  // Ends the calls that are open, and those that are made for lost ones.
+  void EndCalls(const absl::Status& why) {
     for (size_t i = 0; i < workers_.calls.size(); ++i) {
-      if (workers_.calls[i]->callbacks.done) {
-        workers_.calls[i]->End(absl::InvalidArgumentError("the test is over"));
-      }
+      if (workers_.calls[i]->callbacks.done) workers_.calls[i]->End(why);
     }
   }
 

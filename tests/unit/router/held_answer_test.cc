@@ -81,12 +81,6 @@ class HeldAnswerTest : public DriverTest {
     return preparer_.models().default_model().BuildWith(fleet_.view()->answer_digest);
   }
   FakeDecodeClient::Worker& Worker() { return *workers_.calls.back(); }
-  // Ends the calls of workers that were hung up.
-  void EndWorkers() {
-    for (const auto& worker : workers_.calls) {
-      if (worker->callbacks.done != nullptr) worker->End(absl::CancelledError());
-    }
-  }
   static std::string IdOf(const Call& call) { return call.client->messages.at(0).started().request_id(); }
   // A call whose answer has begun: "a" and "b" are with the client, and taken.
   Call Begin(const v1::GenerateRequest& request) {
@@ -130,7 +124,6 @@ TEST_F(HeldAnswerTest, ARetryWithTheSameKeyReadsTheRunningAnswer) {
     EXPECT_EQ(call->client->usage->usage().completion_tokens(), 3u);
   }
   EXPECT_EQ(Bookings(), 0);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnAnswerWithoutReadersIsNotComputed) {
@@ -141,7 +134,6 @@ TEST_F(HeldAnswerTest, AnAnswerWithoutReadersIsNotComputed) {
   EXPECT_TRUE(absl::IsCancelled(*first.client->status));
   EXPECT_EQ(first.client->usage->usage().completion_tokens(), 2u) << "the end tells what was used";
   EXPECT_EQ(Bookings(), 0);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, ARetryGoesOnWhereTheAnswerWasLeft) {
@@ -162,7 +154,6 @@ TEST_F(HeldAnswerTest, ARetryGoesOnWhereTheAnswerWasLeft) {
   EXPECT_EQ(second.Text(), "abc");
   EXPECT_EQ(second.client->usage->usage().completion_tokens(), 3u) << "as of a call that was never cut";
   EXPECT_EQ(second.client->usage->usage().prompt_tokens(), 3u);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AClientResumesBehindTheTokensThatItHas) {
@@ -187,7 +178,6 @@ TEST_F(HeldAnswerTest, AClientResumesBehindTheTokensThatItHas) {
   EXPECT_TRUE(third.client->messages.back().has_finished());
   EXPECT_TRUE(third.client->status->ok());
   EXPECT_EQ(workers_.calls.size(), 2u);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, TokensThatCameAndWereNotWrittenAreKept) {
@@ -202,7 +192,6 @@ TEST_F(HeldAnswerTest, TokensThatCameAndWereNotWrittenAreKept) {
   EXPECT_EQ(second.Text(), "ab");
   EXPECT_EQ(Worker().request.resumed_tokens(), 2u);
   second.Leave();
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnAnswerThatEndedBehindItsLastClientIsWhole) {
@@ -219,7 +208,6 @@ TEST_F(HeldAnswerTest, AnAnswerThatEndedBehindItsLastClientIsWhole) {
   EXPECT_TRUE(second.client->status->ok()) << *second.client->status;
   EXPECT_EQ(second.client->usage->usage().completion_tokens(), 1u);
   EXPECT_EQ(workers_.calls.size(), 1u);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, ARefusedRequestLeavesNothing) {
@@ -234,7 +222,6 @@ TEST_F(HeldAnswerTest, ARefusedRequestLeavesNothing) {
   Call third = Ask(Keyed());
   EXPECT_EQ(workers_.calls.size(), 2u) << "no worker had accepted it";
   third.Leave();
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AKeyNamesOneRequest) {
@@ -257,7 +244,6 @@ TEST_F(HeldAnswerTest, AKeyNamesOneRequest) {
 
   v1::GenerateRequest long_key = Keyed(std::string(129, 'k'));
   EXPECT_TRUE(absl::IsInvalidArgument(*Ask(long_key).client->status));
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnotherTenantFindsNothing) {
@@ -265,7 +251,6 @@ TEST_F(HeldAnswerTest, AnotherTenantFindsNothing) {
   EXPECT_NE(held_.ById(tenant_, IdOf(first)), nullptr);
   EXPECT_EQ(held_.ById(admission::TenantId(tenant_.value() + 1), IdOf(first)), nullptr);
   first.Leave();
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnAnswerThatIsNotHeldIsComputedAnewFromItsRequest) {
@@ -307,7 +292,6 @@ TEST_F(HeldAnswerTest, AnAnswerThatIsNotHeldIsComputedAnewFromItsRequest) {
   retry.TakeAll();
   EXPECT_EQ(retry.Text(), "abc");
   EXPECT_EQ(workers_.calls.size(), 1u);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AWrongIdOrPlaceIsRefusedByField) {
@@ -329,7 +313,6 @@ TEST_F(HeldAnswerTest, AWrongIdOrPlaceIsRefusedByField) {
   for (int i = 0; i < 8; ++i) many.add_after_tokens(0);
   EXPECT_THAT(std::string(Resume(many).client->status->message()), testing::StartsWith("after_tokens: 9 "));
   first.Leave();
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, ASlowReaderHoldsNobodyUpAndIsGivenUpAlone) {
@@ -354,7 +337,6 @@ TEST_F(HeldAnswerTest, ASlowReaderHoldsNobodyUpAndIsGivenUpAlone) {
   Worker().Send(FinishedEvent());
   EXPECT_TRUE(fast.client->status->ok());
   EXPECT_EQ(fast.Text(), "abcde");
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnAnswerGoesOnWhenItsFirstCallEnds) {
@@ -378,7 +360,6 @@ TEST_F(HeldAnswerTest, AnAnswerGoesOnWhenItsFirstCallEnds) {
   EXPECT_TRUE(second.client->status->ok()) << *second.client->status;
   EXPECT_EQ(second.Text(), "abcd");
   EXPECT_EQ(second.client->usage->usage().completion_tokens(), 4u);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AFailureReachesEveryClientAndTheAnswerMayGoOnLater) {
@@ -400,7 +381,6 @@ TEST_F(HeldAnswerTest, AFailureReachesEveryClientAndTheAnswerMayGoOnLater) {
   Worker().Send(FinishedEvent());
   EXPECT_EQ(third.Text(), "c");
   EXPECT_TRUE(third.client->status->ok());
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, ADrainEndsReadersToo) {
@@ -413,7 +393,6 @@ TEST_F(HeldAnswerTest, ADrainEndsReadersToo) {
     ASSERT_TRUE(call->Ended());
     EXPECT_EQ(rpc::ReasonOf(*call->client->status), "ROUTER_DRAINING") << *call->client->status;
   }
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnAnswerIsHeldForAMinute) {
@@ -431,7 +410,6 @@ TEST_F(HeldAnswerTest, AnAnswerIsHeldForAMinute) {
   Call third = Ask(Keyed());
   EXPECT_EQ(workers_.calls.size(), 2u) << "the key is free again";
   third.Leave();
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnswersThatNobodyReadsMakeRoom) {
@@ -448,7 +426,6 @@ TEST_F(HeldAnswerTest, AnswersThatNobodyReadsMakeRoom) {
   EXPECT_EQ(small.ById(tenant_, ids.front()), nullptr) << "the oldest goes first";
   EXPECT_NE(small.ById(tenant_, ids.back()), nullptr);
   EXPECT_GE(metrics_.Counter("baton_router_held_answers_dropped_total", "", {}).Value(), 5);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, AnAnswerThatIsTooLargeIsServedAndNotHeld) {
@@ -471,7 +448,6 @@ TEST_F(HeldAnswerTest, AnAnswerThatIsTooLargeIsServedAndNotHeld) {
   EXPECT_EQ(first.Text(), expected);
   second.TakeAll();
   ASSERT_TRUE(second.Ended()) << "it lags behind what is kept";
-  EndWorkers();
 }
 
 // As one that is moderated, whose verdicts are not asked for twice.
@@ -507,7 +483,6 @@ TEST_F(HeldAnswerTest, WhatCannotGoOnIsComputedAnewAndChargedOnce) {
   EXPECT_TRUE(second.client->status->ok()) << *second.client->status;
   EXPECT_EQ(Charged("output"), 3);
   EXPECT_EQ(Charged("prompt"), 3);
-  EndWorkers();
 }
 
 TEST_F(HeldAnswerTest, ReadersHearOfProgressAndTheLogDoesNotHaveIt) {
@@ -554,7 +529,6 @@ TEST_F(HeldAnswerTest, ReadersHearOfProgressAndTheLogDoesNotHaveIt) {
   Call late = Ask(request);
   late.TakeAll();
   EXPECT_EQ(kinds(late), "saf");
-  EndWorkers();
 }
 
 // Clients come, leave, resume and lose messages at random, and workers are lost; every one that reaches the
@@ -618,7 +592,7 @@ TEST_F(HeldAnswerTest, NothingIsLostDoubledOrChargedTwice) {
       call.TakeAll();
       if (!call.Ended()) call.Leave();
     }
-    EndWorkers();
+    EndCalls(absl::CancelledError());  // of workers that were hung up
     for (const Call& call : calls) {
       ASSERT_TRUE(call.Ended());
       if (!call.client->status->ok()) continue;
