@@ -72,7 +72,7 @@ int HostRouter() {
 }
 
 // Reads one answer as fast as it comes.
-class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
+class Call final : public grpc::ClientReadReactor<v1::ChatResponse> {
  public:
   Call(v1::Inference::Stub& stub, const v1::ChatRequest& request, std::function<void(absl::Duration)> done)
       : done_(std::move(done)) {
@@ -94,7 +94,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
   }
 
   grpc::ClientContext context_;
-  v1::GenerateResponse event_;
+  v1::ChatResponse event_;
   std::function<void(absl::Duration)> done_;
   const absl::Time sent_ = absl::Now();
 };
