@@ -63,8 +63,8 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> LoadDraftEngine(const std::strin
                                    .backend = target.backend,
                                    .threads = target.threads,
                                    .cores = target.cores,
-                                   .key_dtype = target.key_dtype,
-                                   .value_dtype = target.value_dtype,
+                                   .key_dtype = model.store().layout().key_dtype,
+                                   .value_dtype = model.store().layout().value_dtype,
                                    .cuda = target.cuda};
   if (!target.devices.empty()) options.devices = {target.devices.front()};
   // A draft model's layout is known once it is loaded: its block takes this much of one of the model's.

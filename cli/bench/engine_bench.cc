@@ -265,12 +265,8 @@ absl::StatusOr<EngineBenchResult> RunEngineBench(const EngineBenchOptions& optio
   engine::EngineOptions loading = options.engine;
   result.threads = loading.threads > 0 ? loading.threads : device::UsableCores();
   const bool gpu = loading.backend == "cuda";
-  const auto width = [gpu](const std::optional<tensor::DType>& dtype) {
-    return dtype.value_or(gpu ? tensor::DType::kBF16 : tensor::DType::kF32);
-  };
-  const int64_t token_bytes = summary.KvBytesPerToken(width(loading.key_dtype), width(loading.value_dtype));
   const int64_t blocks = BlocksOf(options);
-  loading.kv_bytes = result.kv_bytes = blocks * kBlockTokens * token_bytes;
+  loading.kv_blocks = blocks;
   const auto say = [&](const std::string& what) {
     if (options.progress) options.progress(what);
   };
@@ -285,6 +281,9 @@ absl::StatusOr<EngineBenchResult> RunEngineBench(const EngineBenchOptions& optio
   BATON_RETURN_IF_ERROR(loaded);
   result.numerics = engine->fingerprint().numerics;
   result.weight_bytes = engine->weight_bytes();
+  const kv::KvLayout& layout = engine->store().layout();
+  const int64_t token_bytes = summary.KvBytesPerToken(layout.key_dtype, layout.value_dtype);
+  result.kv_bytes = blocks * kBlockTokens * token_bytes;
   const model::ModelConfig& config = engine->config();
   result.token_products = summary.matrix_values - summary.IdleValues() - config.vocabulary * config.hidden;
   BATON_ASSIGN_OR_RETURN(const auto limits,

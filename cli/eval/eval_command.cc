@@ -123,10 +123,12 @@ Command AddEval(CLI::App& root, const CliContext& context) {
                                                                      {"bf16", tensor::DType::kBF16},
                                                                      {"i8", tensor::DType::kI8},
                                                                      {"i4", tensor::DType::kI4}};
-  command_line::AddChoice(*app, "--key-dtype", engine.key_dtype, dtypes,
-                          "Precision of keys in the KV cache, as the workers' (default: f32)");
-  command_line::AddChoice(*app, "--value-dtype", engine.value_dtype, dtypes,
-                          "Precision of values in the KV cache, as the workers' (default: f32)");
+  command_line::AddChoice(
+      *app, "--key-dtype", engine.key_dtype, dtypes,
+      "Precision of keys in the KV cache, as the workers' (default: bf16, f32 with matrices of f32)");
+  command_line::AddChoice(
+      *app, "--value-dtype", engine.value_dtype, dtypes,
+      "Precision of values in the KV cache, as the workers' (default: bf16, f32 with matrices of f32)");
   command_line::AddChoice(*app, "--weights", engine.weights, model::WeightPrecisions(),
                           "Precision of matrices, as the workers'");
   return {eval, [flags, &context] { return RunEval(*flags, context); }};

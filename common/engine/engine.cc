@@ -19,6 +19,10 @@ constexpr double kShareForKv = 0.9;
 
 absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayout& shard,
                                  device::Memory& memory) {
+  if (options.kv_blocks.has_value()) {
+    BATON_CHECK(*options.kv_blocks >= 1) << *options.kv_blocks;
+    return *options.kv_blocks;
+  }
   const int64_t bytes = options.kv_bytes.value_or(memory.host() ? EngineOptions::kHostKvBytes : int64_t{0});
   if (bytes == 0) {
     const int64_t left = memory.available();
@@ -61,9 +65,7 @@ absl::Status CheckDevices(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decoder,
-                      kernels::Kernels& kernels) {
-  const tensor::DType usual = kernels.memory().host() ? tensor::DType::kF32 : kernels.activation_dtype();
+kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decoder, tensor::DType usual) {
   return decoder.LayoutFor(options.key_dtype.value_or(usual), options.value_dtype.value_or(usual));
 }
 
@@ -156,6 +158,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
     if (!decoder.ok()) return;
     rank.decoder = *std::move(decoder);
     rank.numerics = rank.kernels->numerics();
+    rank.kv_dtype = rank.kernels->kv_dtype();
     if (!options.draft_weights.has_value()) return;
     auto draft = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
                                            {.precision = *options.draft_weights,
@@ -171,13 +174,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   // Every rank holds its heads of the same blocks, so the fullest GPU decides.
   int64_t blocks = 0;
   for (Rank& rank : ranks) {
-    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, *rank.kernels);
+    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, rank.kv_dtype);
     BATON_RETURN_IF_ERROR(rank.kernels->CheckLayout(layout, rank.decoder->config().head_dim));
     BATON_ASSIGN_OR_RETURN(const int64_t fit, BlocksOf(options, layout, rank.kernels->memory()));
     blocks = blocks == 0 ? fit : std::min(blocks, fit);
   }
   for (Rank& rank : ranks) {
-    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, *rank.kernels);
+    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, rank.kv_dtype);
     BATON_ASSIGN_OR_RETURN(auto store, kv::KvStore::Create(layout, blocks, rank.kernels->memory()));
     rank.store.emplace(std::move(store));
   }

@@ -39,8 +39,11 @@ struct EngineOptions {
   // the weights are there. Unset: 256 MiB, and 0 on GPUs.
   std::optional<int64_t> kv_bytes;
   static constexpr int64_t kHostKvBytes = int64_t{256} << 20;
-  // Unset: float32, and on GPUs the dtype of the activations (f16 for models of f16, otherwise bf16), which
-  // attention there copies as it is.
+  // Set: as many blocks, at least one, whatever they take.
+  std::optional<int64_t> kv_blocks;
+  // Unset: bf16, or f32 if no matrix is multiplied in less (models of f32 or f16, --weights f32); on GPUs the
+  // dtype of the activations (f16 for models of f16, otherwise bf16), which attention there copies as it is;
+  // f32 on "reference".
   std::optional<tensor::DType> key_dtype, value_dtype;
   // What matrices are kept as; a matrix is converted at load, by all threads.
   model::WeightPrecision weights = model::WeightPrecision::kStored;
@@ -114,8 +117,9 @@ class Engine {
     std::unique_ptr<kernels::Kernels> kernels;
     std::unique_ptr<kernels::Collective> group;  // null if there is one rank
     std::unique_ptr<model::Decoder> decoder;
-    std::string numerics;                   // of the decoder's own weights alone
-    std::unique_ptr<model::Decoder> draft;  // null: none
+    std::string numerics;                          // of the decoder's own weights alone
+    tensor::DType kv_dtype = tensor::DType::kF32;  // that fits them
+    std::unique_ptr<model::Decoder> draft;         // null: none
     std::optional<kv::KvStore> store;
   };
   using DecoderOf = std::unique_ptr<model::Decoder> Rank::*;

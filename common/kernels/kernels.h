@@ -141,6 +141,8 @@ class Kernels {
   // Precision of activations, except for the residual stream (x of AddRmsNorm, out of Embed) and logits,
   // which are float32. Known once the first weight is packed.
   virtual tensor::DType activation_dtype() const { return tensor::DType::kF32; }
+  // The precision of KV that fits the matrices packed so far, if nobody asks for another one.
+  virtual tensor::DType kv_dtype() const { return activation_dtype(); }
 
   // Says if RotateAndStore and Attention take heads of `head_dim` values whose KV has this layout.
   // INVALID_ARGUMENT says what they do take.

@@ -139,7 +139,7 @@ TEST_F(BadInputTest, AWorkerRefusesAnotherFingerprintAndNamesTheDifference) {
   EXPECT_EQ(event.sequence(), 1u);
   fleet::v1::PrefillRequest request;
   *request.mutable_fingerprint() = event.snapshot().info().fingerprint();
-  request.mutable_fingerprint()->mutable_kv()->set_key_dtype("bf16");
+  request.mutable_fingerprint()->mutable_kv()->set_key_dtype("i8");
   request.add_token_ids(30);
   request.mutable_ticket()->add_generations(1);
   const auto prefill = fleet::v1::Prefill::NewStub(rpc::MakeChannel(fleet_->prefill().grpc()));
@@ -149,7 +149,7 @@ TEST_F(BadInputTest, AWorkerRefusesAnotherFingerprintAndNamesTheDifference) {
   EXPECT_FALSE(reader->Read(&ignored));
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("bf16"));
+  EXPECT_THAT(status.error_message(), HasSubstr("i8"));
   context.TryCancel();
 }
 

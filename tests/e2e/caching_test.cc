@@ -13,7 +13,7 @@ namespace baton::e2e {
 namespace {
 
 // Some 190 blocks: a conversation of a few hundred tokens takes some 20 of them.
-constexpr char kSmallPool[] = "18MiB";
+constexpr char kSmallPool[] = "9MiB";
 
 void Tell(v1::Conversation& conversation, const std::string& role, const std::string& content) {
   v1::Message& message = *conversation.add_messages();

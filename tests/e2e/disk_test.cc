@@ -107,7 +107,7 @@ TEST_F(DiskTierTest, APrefillWorkerThatWasKilledFindsItsBlocks) {
 
 // What is evicted from a small pool comes back from the disk, in the same process and after it has left.
 TEST_F(DiskTierTest, AWorkingSetBeyondTheMemoryIsKept) {
-  Fleet fleet({.prefill = 0, .decode = 1, .decode_flags = On("decode"), .kv_memory = "6MiB"});
+  Fleet fleet({.prefill = 0, .decode = 1, .decode_flags = On("decode"), .kv_memory = "3MiB"});
   const auto ask = [&](uint32_t seed) {
     const auto prompt = Tokens(seed, 300);
     const Answer answer = Run(fleet.decode(), RequestTo(fleet.decode(), prompt, 4));

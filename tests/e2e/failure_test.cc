@@ -134,7 +134,7 @@ TEST(FailureTest, WithoutAnyWorkerTheCallerHearsSoAndNoAddress) {
 }
 
 TEST(FailureTest, APrefillWorkerOfAnotherKindIsNotUsedAndTheRequestCompletes) {
-  Fleet fleet({.prefill_flags = {"--key-dtype", "bf16"}, .impatient = true});
+  Fleet fleet({.prefill_flags = {"--key-dtype", "f32"}, .impatient = true});
   const Answer answer = fleet.Generate(TokenRequest(SaltedPrompt(200), 4));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.end().relay().link(), "local");

@@ -48,8 +48,14 @@ inline bool AwaitMetric(const Process& worker, const std::vector<std::string>& n
 
 class FetchTest : public testing::Test {
  protected:
-  FetchTest()
-      : engine_(engine::Engine::Load({.model_folder = kModel, .threads = 2, .kv_bytes = 64 << 20}).value()) {}
+  // kv_dtype: of the workers' KV; unset: their default.
+  explicit FetchTest(std::optional<tensor::DType> kv_dtype = {})
+      : engine_(engine::Engine::Load({.model_folder = kModel,
+                                      .threads = 2,
+                                      .kv_bytes = 64 << 20,
+                                      .key_dtype = kv_dtype,
+                                      .value_dtype = kv_dtype})
+                    .value()) {}
 
   // As the engine alone answers, greedily.
   engine::SoloRun Alone(const std::vector<int32_t>& prompt, int64_t count) {

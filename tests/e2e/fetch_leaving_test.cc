@@ -95,6 +95,15 @@ class LeavingHolderTest : public FetchTest {
   // has to wait until the peer takes some: then the holder is told to leave in the middle of it.
   static constexpr size_t kBlocks = 143;
 
+  LeavingHolderTest() : FetchTest(tensor::DType::kF32) {}
+  // One decode worker.
+  static FleetOptions Holder(const std::string& drain_grace) {
+    return {.prefill = 0,
+            .decode = 1,
+            .decode_flags = {"--key-dtype", "f32", "--value-dtype", "f32"},
+            .drain_grace = drain_grace};
+  }
+
   // All that the decode worker holds of a long prompt, which is computed there.
   fleet::v1::FetchRequest RequestForALongPrompt(const Process& decode) {
     const auto prompt = Tokens(15, kBlocks * kBlockTokens);
@@ -115,7 +124,7 @@ class LeavingHolderTest : public FetchTest {
 };
 
 TEST_F(LeavingHolderTest, KeepsItsKvUntilPeersHaveFetchedIt) {
-  Fleet fleet({.prefill = 0, .decode = 1, .drain_grace = "600"});
+  Fleet fleet(Holder("600"));
   SlowPeer peer(fleet.decode(), RequestForALongPrompt(fleet.decode()));
   ASSERT_EQ(peer.AwaitFound(), kBlocks);
   fleet.decode().Signal(SIGTERM);
@@ -128,7 +137,7 @@ TEST_F(LeavingHolderTest, KeepsItsKvUntilPeersHaveFetchedIt) {
 }
 
 TEST_F(LeavingHolderTest, LeavesAllTheSameWhenItsGraceIsOver) {
-  Fleet fleet({.prefill = 0, .decode = 1, .drain_grace = "0.05"});
+  Fleet fleet(Holder("0.05"));
   SlowPeer peer(fleet.decode(), RequestForALongPrompt(fleet.decode()));
   ASSERT_EQ(peer.AwaitFound(), kBlocks);
   fleet.decode().Signal(SIGTERM);
@@ -141,11 +150,11 @@ TEST_F(LeavingHolderTest, LeavesAllTheSameWhenItsGraceIsOver) {
 // A conversation under a mark whose worker leaves: the next turn is answered elsewhere, fetches the prefix
 // while the old worker is still there, and has it leased. So it outlasts pressure there, too.
 TEST_F(LeavingHolderTest, LeasesGoWithTheBlocksToTheWorkerThatFetchesThem) {
-  Fleet fleet({.prefill = 0,
-               .decode = 2,
-               .decode_flags = {"--peer-fetch", "always"},
-               .kv_memory = "32MiB",  // some 340 blocks
-               .drain_grace = "600"});
+  FleetOptions options = Holder("600");
+  options.decode = 2;
+  options.decode_flags.insert(options.decode_flags.end(), {"--peer-fetch", "always"});
+  options.kv_memory = "32MiB";  // some 340 blocks
+  Fleet fleet(options);
   constexpr uint32_t kMarked = 1600;
   std::vector<int32_t> prompt = Tokens(21, kMarked);
   v1::GenerateRequest marked = TokenRequest(prompt, 2);

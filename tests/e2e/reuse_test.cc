@@ -64,7 +64,7 @@ FleetOptions With(const std::string& how, int prefill = 2) {
   FleetOptions options{.prefill = prefill};
   if (!how.empty()) options.prefill_flags = options.decode_flags = {"--chunk-reuse", how};
   // A prompt and its documents, and little more.
-  options.kv_memory = "32MiB";
+  options.kv_memory = "16MiB";
   return options;
 }
 

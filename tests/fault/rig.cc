@@ -18,7 +18,6 @@ namespace baton::fault {
 namespace {
 
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
-constexpr int64_t kBlockBytes = int64_t{6} * 2 * 2 * 64 * kBlockTokens * sizeof(float);
 constexpr int64_t kBlocks = 96;
 // Blocks that are fetched of every prompt.
 constexpr int64_t kFetched = 4;
@@ -28,7 +27,7 @@ std::unique_ptr<engine::Engine> MakeEngine(int tp, bool of_ranks) {
       {.model_folder = kModel,
        .threads = tp,
        .tp = tp,
-       .kv_bytes = kBlocks * kBlockBytes,
+       .kv_blocks = kBlocks,
        .weights = of_ranks ? model::WeightPrecision::kInt8 : model::WeightPrecision::kStored});
   BATON_CHECK(engine.ok()) << engine.status().ToString();
   return *std::move(engine);
@@ -127,8 +126,9 @@ void Rig::Boot(PrefillNode& node) {
           .worker_id = node.name, .incarnation = Incarnation(100 + node.life), .always = true},
       *node.engine, node.receiver, *node.fetch_client, clock_, *node.fetch_probe);
   // A block to a step.
+  const int64_t block_bytes = node.engine->store().layout().block_bytes();
   node.server = std::make_unique<fetch::PeerServer>(
-      fetch::PeerServerOptions{.max_chunk_bytes = kBlockBytes, .step_bytes = kBlockBytes}, *node.engine,
+      fetch::PeerServerOptions{.max_chunk_bytes = block_bytes, .step_bytes = block_bytes}, *node.engine,
       node.link, *node.fetch_probe);
   node.scheduler = std::make_unique<prefill_service::Scheduler>(
       prefill_service::SchedulerOptions{.chunk_tokens = 16, .token_budget = 16}, *node.engine, node.link,

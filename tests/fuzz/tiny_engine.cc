@@ -102,10 +102,8 @@ std::unique_ptr<engine::Engine> MakeTinyEngine(int64_t blocks, int vocabulary, c
   static std::map<std::pair<int, uint64_t>, std::unique_ptr<Folder>> folders;
   std::unique_ptr<Folder>& folder = folders[{vocabulary, seed}];
   if (folder == nullptr) folder = std::make_unique<Folder>(vocabulary, seed);
-  static const int64_t block_bytes =
-      kv::KvLayout{.layers = kLayers, .kv_heads = kKvHeads, .head_dim = kHeadDim}.block_bytes();
   engine::EngineOptions options = {
-      .model_folder = folder->path(), .backend = backend, .threads = 1, .kv_bytes = blocks * block_bytes};
+      .model_folder = folder->path(), .backend = backend, .threads = 1, .kv_blocks = blocks};
   if (drafts) options.draft_weights = model::WeightPrecision::kInt4;
   auto engine = engine::Engine::Load(options);
   BATON_CHECK(engine.ok()) << engine.status();

@@ -62,6 +62,12 @@ class CpuKernels final : public Kernels {
     return fmt::format("{}", fmt::join(classes, "+"));
   }
 
+  // Where nothing is multiplied but float32, neither is KV.
+  DType kv_dtype() const override {
+    const auto floats = [&](std::string_view numerics) { return numerics == cpu::FloatNumerics(isa_); };
+    return std::ranges::all_of(numerics_, floats) ? DType::kF32 : DType::kBF16;
+  }
+
   bool takes_transforms() const override { return true; }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<Panels> packed, Panels::Pack(parts, isa_, memory_, pool_));

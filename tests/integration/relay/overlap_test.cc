@@ -12,14 +12,11 @@ namespace {
 
 using testing::Answer;
 using testing::MakeEngine;
-using testing::ModelFolder;
 using testing::Relay;
 using testing::Setup;
 
 // Two layers of four heads of 16, 150 tokens, a context of 256.
-ModelFolder SmallModel() {
-  return {BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha", int64_t{2} * 2 * 4 * 16 * kBlockTokens * 4};
-}
+constexpr char kSmallModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha";
 
 Setup Overlapping(int64_t blocks = 256, int64_t local_prefill = 16) {
   return {.decode_blocks = blocks,
@@ -27,7 +24,7 @@ Setup Overlapping(int64_t blocks = 256, int64_t local_prefill = 16) {
           .chunk = 32,
           .local_prefill = local_prefill,
           .backend = "reference",
-          .model = SmallModel(),
+          .model = kSmallModel,
           .logits_digests = false};
 }
 
@@ -54,7 +51,7 @@ class OverlapTest : public ::testing::Test {
 
   const uint32_t seed_ = 29;
   std::mt19937 random_{seed_};
-  const std::unique_ptr<engine::Engine> judge_ = MakeEngine(64, "reference", SmallModel());
+  const std::unique_ptr<engine::Engine> judge_ = MakeEngine(64, "reference", kSmallModel);
 };
 
 TEST_F(OverlapTest, NoTokenDiffers) {
@@ -225,7 +222,8 @@ TEST_F(OverlapTest, LogitsThatAreNoNumbersEndTheRequestAlone) {
   // NaN in the KV of all positions so far.
   for (int64_t block = 0; block < relay.decode().pool().counts().total; ++block) {
     const BlockId id(static_cast<uint32_t>(block));
-    std::memset(relay.decode().store().block(id), 0xFF, static_cast<size_t>(SmallModel().block_bytes));
+    std::memset(relay.decode().store().block(id), 0xFF,
+                static_cast<size_t>(relay.decode().store().layout().block_bytes()));
   }
   relay.Ask(Prompt(30), {.temperature = 0}, 30, well, {"a"}, "another tenant");
   relay.RunUntilIdle();

@@ -16,23 +16,13 @@
 
 namespace baton::testing {
 
-// A model, and the bytes of a block of its KV.
-struct ModelFolder {
-  std::string folder;
-  int64_t block_bytes = 0;
-};
-inline ModelFolder ShippedModel() {
-  return {BATON_SOURCE_DIR "/models/baton-tiny", int64_t{6} * 2 * 2 * 64 * kBlockTokens * 4};
-}
+constexpr char kShippedModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 
 inline std::unique_ptr<engine::Engine> MakeEngine(
-    int64_t blocks, const std::string& backend = "cpu", const ModelFolder& model = ShippedModel(),
+    int64_t blocks, const std::string& backend = "cpu", const std::string& model = kShippedModel,
     model::WeightPrecision weights = model::WeightPrecision::kStored) {
-  auto engine = engine::Engine::Load({.model_folder = model.folder,
-                                      .backend = backend,
-                                      .threads = 1,
-                                      .kv_bytes = blocks * model.block_bytes,
-                                      .weights = weights});
+  auto engine = engine::Engine::Load(
+      {.model_folder = model, .backend = backend, .threads = 1, .kv_blocks = blocks, .weights = weights});
   BATON_CHECK(engine.ok()) << engine.status().ToString();
   return *std::move(engine);
 }
@@ -54,7 +44,7 @@ struct Setup {
   int64_t local_prefill = 16;
   size_t max_sequences = 256;
   std::string backend = "cpu";
-  ModelFolder model = ShippedModel();
+  std::string model = kShippedModel;
   model::WeightPrecision weights = model::WeightPrecision::kStored;
   bool logits_digests = true;
   // Of the decode worker; outlives the relay. Null: the machine's.
@@ -109,7 +99,7 @@ class Relay {
         decode_(MakeEngine(setup.decode_blocks, setup.backend, setup.model, setup.weights)),
         prefill_a_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model, setup.weights)),
         prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model, setup.weights)),
-        tokenizer_(text::Tokenizer::Load(ShippedModel().folder).value()),
+        tokenizer_(text::Tokenizer::Load(kShippedModel).value()),
         probe_(metrics_, "host"),
         link_(*decode_),
         scheduler_(

@@ -82,7 +82,7 @@ TEST_F(RelayTest, TokensAndLogitsAreThoseOfTheEngineAloneAtEveryChunkSizeAndCach
 
 TEST_F(RelayTest, WithInt8WeightsTokensAndLogitsAreThoseOfTheEngineAlone) {
   constexpr auto kInt8 = model::WeightPrecision::kInt8;
-  const auto engine = MakeEngine(512, "cpu", testing::ShippedModel(), kInt8);
+  const auto engine = MakeEngine(512, "cpu", testing::kShippedModel, kInt8);
   const auto alone = [&](const std::vector<TokenId>& prompt) {
     return engine::GenerateSolo(*engine, prompt, {.temperature = 0}, 12, {}, 0).value();
   };

@@ -21,7 +21,7 @@ struct Marked {
 
 // A question about documents in the order of `order`, of so many sentences and more.
 Marked AskOf(int sentences, const std::vector<int>& order, int question) {
-  const auto tokenizer = text::Tokenizer::Load(ShippedModel().folder).value();
+  const auto tokenizer = text::Tokenizer::Load(kShippedModel).value();
   const auto encode = [&](const std::string& text) { return tokenizer->Encode(text, false).value(); };
   Marked prompt;
   const auto append = [&](const std::vector<TokenId>& tokens) {

@@ -89,8 +89,8 @@ TEST_F(BuildTest, IsTheSameForAllThatAnswerAlikeAndAnotherForOtherWeightsAndKv) 
   EXPECT_EQ(BuildOf({.threads = 2}), build) << "another process, and another number of threads";
   std::set<std::string> builds = {build};
   EXPECT_TRUE(builds.insert(BuildOf({.weights = model::WeightPrecision::kInt8})).second);
-  EXPECT_TRUE(builds.insert(BuildOf({.key_dtype = tensor::DType::kBF16})).second);
-  EXPECT_TRUE(builds.insert(BuildOf({.value_dtype = tensor::DType::kBF16})).second);
+  EXPECT_TRUE(builds.insert(BuildOf({.key_dtype = tensor::DType::kF32})).second);
+  EXPECT_TRUE(builds.insert(BuildOf({.value_dtype = tensor::DType::kF32})).second);
   EXPECT_TRUE(builds.insert(BuildOf({.backend = "reference"})).second) << "other numerics";
 }
 

@@ -186,8 +186,8 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsRanksApartWhereBitsArePromised
 TEST(TensorParallelEngineTest, ProductsOfBFloat16StayCloseOverRanks) {
   const auto one = LoadRanks("arcee", 1), two = LoadRanks("arcee", 2);
   ASSERT_TRUE(one != nullptr && two != nullptr);
-  EXPECT_EQ(one->fingerprint().numerics, "cpu-bf16x32/1+cpu-f32/1");
-  EXPECT_EQ(two->fingerprint().numerics, "cpu-bf16x32/1+cpu-f32/1+tp2");
+  EXPECT_EQ(one->fingerprint().numerics, "cpu-bf16x32/1+cpu-f32/1+cpu-kv-bf16x32/1");
+  EXPECT_EQ(two->fingerprint().numerics, "cpu-bf16x32/1+cpu-f32/1+cpu-kv-bf16x32/1+tp2");
   constexpr uint32_t kSeed = 32;
   const Outcome expected = Generate(*one, kSeed), got = Generate(*two, kSeed, &expected.tokens);
   ASSERT_EQ(got.logits.size(), expected.logits.size());
@@ -216,7 +216,7 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
     EXPECT_NE(stored->fingerprint().Digest(), integers->fingerprint().Digest());
   }
   EXPECT_EQ(LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kInt8)->fingerprint().numerics,
-            "cpu-f32/1+cpu-i8/2");
+            "cpu-f32/1+cpu-i8/2+cpu-kv-bf16x32/1");
   EXPECT_LT(LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kInt8)->weight_bytes(),
             LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kBF16)->weight_bytes());
 }

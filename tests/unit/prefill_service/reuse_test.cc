@@ -45,9 +45,7 @@ class Worker {
     engine::EngineOptions options = {.model_folder = kReuseModel, .backend = given.backend, .tp = given.tp};
     options.threads = given.tp;
     options.key_dtype = options.value_dtype = given.dtype;
-    options.kv_bytes = 1 << 20;
-    const int64_t block_bytes = engine::Engine::Load(options).value()->store().layout().block_bytes();
-    options.kv_bytes = given.blocks * block_bytes;
+    options.kv_blocks = given.blocks;
     engine_ = engine::Engine::Load(options).value();
     scheduler_ = std::make_unique<Scheduler>(given.options, *engine_, link_, clock_, probe_);
   }

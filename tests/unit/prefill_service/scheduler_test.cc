@@ -69,12 +69,8 @@ class SlowLink final : public transfer::LinkSender {
 class SchedulerTest : public ::testing::Test {
  protected:
   void Make(int64_t blocks, SchedulerOptions options) {
-    auto engine = engine::Engine::Load({.model_folder = kModel, .backend = "reference", .kv_bytes = 1 << 20});
-    BATON_CHECK(engine.ok()) << engine.status().ToString();
-    const int64_t block_bytes = (*engine)->store().layout().block_bytes();
-    engine_ = engine::Engine::Load(
-                  {.model_folder = kModel, .backend = "reference", .kv_bytes = blocks * block_bytes})
-                  .value();
+    engine_ =
+        engine::Engine::Load({.model_folder = kModel, .backend = "reference", .kv_blocks = blocks}).value();
     scheduler_ = std::make_unique<Scheduler>(options, *engine_, *sender_, clock_, probe_);
   }
 
