@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "cli/bench/engine_runs.h"
 #include "cli/bench/machine_limits.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -18,12 +19,6 @@ namespace baton::cli::bench {
 namespace {
 
 using model::WeightPrecision;
-
-double SecondsOf(const Clock& clock, const std::function<void()>& work) {
-  const absl::Time begin = clock.Now();
-  work();
-  return absl::ToDoubleSeconds(clock.Now() - begin);
-}
 
 // What most matrices of a folder are kept as.
 WeightPrecision MainPrecision(const model::ModelSummary& summary, WeightPrecision asked) {
@@ -167,82 +162,12 @@ class Limits {
   std::vector<int64_t> copied_rows_;
 };
 
-// Runs on the engine, in blocks that it takes from the pool once.
-class Runs {
- public:
-  Runs(engine::Engine& engine, int64_t blocks, const Clock& clock)
-      : engine_(engine), clock_(clock), blocks_(*engine.pool().Allocate(blocks)) {
-    // Pages that were never written are all one page of zeros, which no memory has to be read for.
-    const std::vector<std::byte> bytes(static_cast<size_t>(engine_.store().layout().block_bytes()),
-                                       std::byte{0x3C});
-    std::vector<std::span<std::byte>> pieces;
-    for (const BlockId block : blocks_) {
-      engine_.store().AppendPieces(block, 0, engine_.store().layout().layers, pieces);
-    }
-    for (const std::span<std::byte> piece : pieces) {
-      const absl::Status written =
-          engine_.store().memory().Upload(bytes.data(), piece.data(), std::ssize(piece));
-      BATON_CHECK(written.ok()) << written;
-    }
-  }
-  ~Runs() { engine_.pool().Release(blocks_); }
-
-  double Prompt(int64_t tokens, int64_t chunk) {
-    Fill(tokens);
-    return SecondsOf(clock_, [&] {
-      for (int64_t first = 0; first < tokens; first += chunk) {
-        const int64_t rows = std::min(chunk, tokens - first);
-        batch_.Clear();
-        batch_.Add(
-            {.tokens = std::span(tokens_).subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
-             .first_position = first,
-             .blocks = blocks_,
-             .logit_rows = first + rows == tokens ? 1 : 0});
-        engine_.Forward(batch_, [](int) {});
-      }
-    });
-  }
-  // The mean of so many steps, each at the same depth.
-  double Step(int64_t batch, int64_t depth, int steps) {
-    Fill(batch);
-    const auto each = static_cast<size_t>(BlocksFor(depth + 1));
-    return SecondsOf(clock_,
-                     [&] {
-                       for (int step = 0; step < steps; ++step) {
-                         batch_.Clear();
-                         for (size_t s = 0; s < static_cast<size_t>(batch); ++s) {
-                           batch_.Add({.tokens = std::span(tokens_).subspan(s, 1),
-                                       .first_position = depth,
-                                       .blocks = std::span(blocks_).subspan(s * each, each),
-                                       .logit_rows = 1});
-                         }
-                         engine_.Forward(batch_, [](int) {});
-                       }
-                     }) /
-           steps;
-  }
-
- private:
-  void Fill(int64_t count) {
-    tokens_.clear();
-    for (int64_t i = 0; i < count; ++i) {
-      tokens_.emplace_back(static_cast<int32_t>(i * 7919 % engine_.config().vocabulary));
-    }
-  }
-
-  engine::Engine& engine_;
-  const Clock& clock_;
-  const std::vector<BlockId> blocks_;
-  std::vector<TokenId> tokens_;
-  engine::Batch batch_;
-};
-
 // The blocks of the largest run.
 int64_t BlocksOf(const EngineBenchOptions& options) {
   int64_t most = 1;
   for (const int prompt : options.prompts) most = std::max(most, BlocksFor(prompt));
   for (const int depth : options.depths) {
-    for (const int batch : options.batches) most = std::max(most, batch * BlocksFor(depth + 1));
+    for (const int batch : options.batches) most = std::max(most, EngineRuns::BlocksOfStep(batch, depth));
   }
   return most;
 }
@@ -291,7 +216,7 @@ absl::StatusOr<EngineBenchResult> RunEngineBench(const EngineBenchOptions& optio
   result.device = limits->device();
   // Each rank has a GPU of its own, and a part of the same cores.
   const double ranks = gpu ? loading.tp : 1;
-  Runs runs(*engine, blocks, clock);
+  EngineRuns runs(*engine, blocks, clock);
   for (const int prompt : options.prompts) result.runs.push_back({.prompt = prompt});
   for (const int depth : options.depths) {
     for (const int batch : options.batches) {

@@ -1,20 +1,43 @@
-// `baton eval`: what a lossy feature costs a model in quality, measured, as a gate file that allows it.
+// `baton eval`: the cost in quality of precisions of weights and KV, and of chunk reuse, measured; of the
+// latter as a gate file that allows it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "cli/bench/machine.h"
 #include "cli/commands.h"
+#include "cli/eval/precision_report.h"
 #include "cli/eval/reuse_eval.h"
 #include "cli/exit_code.h"
+#include "cli/show/live_line.h"
 #include "cli/show/print.h"
+#include "common/base/build_info.h"
 #include "common/command_line/option_types.h"
+#include "common/device/thread_pool.h"
+#include "common/model/config/config.h"
 #include "common/model/config/model_path.h"
 
 namespace baton::cli {
 namespace {
+
+constexpr char kPrecisionExamples[] = R"(
+Examples:
+  baton eval --model models/baton-tiny --text models/baton-tiny/eval/recall.jsonl
+      what each precision of weights and KV costs against the model as stored, and how fast it is here
+  baton eval --model /srv/llama-3.2-1b --text code.txt --max-kl 0.001 --json precisions.json
+  baton eval --model /srv/llama-3.2-1b-int4 --reference /srv/llama-3.2-1b --text code.txt
+      what a quantized folder has lost
+
+Text of the kind that the model is for, and that it was not trained on, tells most. Other work on the machine falsifies
+the speeds. Two copies of the model are in memory at a time.)";
 
 constexpr char kEvalExamples[] = R"(
 Examples:
@@ -66,11 +89,108 @@ int RunEval(EvalFlags& flags, const CliContext& context) {
   return kExitOk;
 }
 
+struct PrecisionFlags {
+  PrecisionEvalOptions options;
+  std::string text, json;
+  int64_t window = 2048, tokens = 4096;
+};
+
+std::string FileName(const std::string& path) {
+  return std::filesystem::weakly_canonical(path).filename().string();
+}
+
+int RunPrecisions(const PrecisionFlags& flags, const CliContext& context) {
+  PrecisionEvalOptions options = flags.options;
+  if (options.engine.model_folder.empty() || flags.text.empty()) {
+    return Misused("eval takes --model and --text, or the name of another evaluation: see baton eval --help");
+  }
+  bench::Provenance provenance;
+  provenance.machine = bench::ThisMachine();
+  provenance.commit = GetBuildInfo().commit;
+  provenance.time = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
+  provenance.model = FileName(options.engine.model_folder);
+  const auto config = model::ModelConfig::Load(options.engine.model_folder);
+  if (!config.ok()) return Fail(config.status());
+  const auto windows = ReadWindows(options.engine.model_folder, flags.text,
+                                   std::min(flags.window, config->context), flags.tokens);
+  if (!windows.ok()) return Fail(windows.status());
+  absl::StatusOr<PrecisionEval> eval;
+  {
+    LiveLine line(context.err);
+    options.progress = [&line](const std::string& what) { line.Set(what); };
+    eval = EvaluatePrecisions(*windows, options);
+  }
+  if (!eval.ok()) return Fail(eval.status());
+  const PrecisionReport report = {
+      .eval = *eval,
+      .provenance = provenance,
+      .reference = options.reference.empty() ? "itself" : FileName(options.reference),
+      .text = FileName(flags.text),
+      .threads = options.engine.threads > 0 ? options.engine.threads : device::UsableCores(),
+      .max_kl = options.max_kl};
+  if (flags.json != "-") Print(stdout, "{}", RenderPrecisions(report));
+  if (!flags.json.empty()) {
+    const std::string json = PrecisionsToJson(report).dump(2);
+    if (flags.json == "-") {
+      Print(stdout, "{}\n", json);
+    } else {
+      std::ofstream file(flags.json, std::ios::trunc);
+      file << json << '\n';
+      file.close();
+      if (!file) return Fail(fmt::format("{}: can't be written", flags.json));
+    }
+  }
+  return eval->recommended.has_value() ? kExitOk : kExitError;
+}
+
+void AddPrecisionFlags(CLI::App& app, PrecisionFlags& flags) {
+  PrecisionEvalOptions& options = flags.options;
+  app.add_option("--model", options.engine.model_folder, "Model folder or GGUF file (required)")
+      ->type_name("DIR")
+      ->check(command_line::Unless(&model::WhyNothingIsAt));
+  app.add_option("--text", flags.text, "Text over which the model's predictions are compared (required)")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  app.add_option("--reference", options.reference,
+                 "Model that is compared with, as stored and with KV in f32 (default: the model itself)")
+      ->type_name("DIR")
+      ->check(command_line::Unless(&model::WhyNothingIsAt));
+  app.add_option("--max-kl", options.max_kl, "Most nats of mean KL divergence of what is recommended")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--window", flags.window, "Tokens that are read as one text; the model's context at most")
+      ->type_name("N")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--tokens", flags.tokens, "Tokens of the file to take at most")
+      ->type_name("N")
+      ->check(CLI::Range(64, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--backend", options.engine.backend, "Kernels to compute with")
+      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->capture_default_str();
+  app.add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--repetitions", options.repetitions, "Of which the median speeds are shown")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--json", flags.json,
+                 "Write the figures to this file; - writes them alone, to standard output")
+      ->type_name("FILE");
+}
+
 }  // namespace
 
 Command AddEval(CLI::App& root, const CliContext& context) {
-  CLI::App* eval = root.add_subcommand("eval", "Measure what a lossy feature costs a model in quality");
-  eval->require_subcommand(1);
+  CLI::App* eval = root.add_subcommand(
+      "eval", "Measure what precisions of weights and KV, or reuse of documents, cost a model in quality");
+  eval->require_subcommand(0, 1);
+  eval->footer(kPrecisionExamples);
+  auto precisions = std::make_shared<PrecisionFlags>();
+  AddPrecisionFlags(*eval, *precisions);
   CLI::App* app = eval->add_subcommand(
       "chunk-reuse",
       "Compare reuse of documents with full prefill, and write the gate file of --chunk-reuse");
@@ -131,7 +251,9 @@ Command AddEval(CLI::App& root, const CliContext& context) {
       "Precision of values in the KV cache, as the workers' (default: bf16, f32 with matrices of f32)");
   command_line::AddChoice(*app, "--weights", engine.weights, model::WeightPrecisions(),
                           "Precision of matrices, as the workers'");
-  return {eval, [flags, &context] { return RunEval(*flags, context); }};
+  return {eval, [flags, precisions, app, &context] {
+            return app->parsed() ? RunEval(*flags, context) : RunPrecisions(*precisions, context);
+          }};
 }
 
 }  // namespace baton::cli

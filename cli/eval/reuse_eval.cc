@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <fstream>
 #include <utility>
 
+#include "cli/eval/divergence.h"
 #include "common/base/status.h"
 #include "common/engine/solo.h"
 #include "common/json/strict_json.h"
@@ -54,15 +54,6 @@ absl::StatusOr<ReuseQuestion> ParseQuestion(const std::string& line) {
     }
   }
   return question;
-}
-
-std::vector<double> LogProbabilities(std::span<const float> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  std::vector<double> logs(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) logs[i] = logits[i] - largest - std::log(sum);
-  return logs;
 }
 
 // What both ways of asking share.
@@ -167,13 +158,6 @@ bool Says(std::string_view answer, std::string_view expected) {
     if ((at == 0 || !part(text[at - 1])) && (after == text.size() || !part(text[after]))) return true;
   }
   return false;
-}
-
-double Divergence(std::span<const float> p, std::span<const float> q) {
-  const std::vector<double> log_p = LogProbabilities(p), log_q = LogProbabilities(q);
-  double sum = 0;
-  for (size_t i = 0; i < log_p.size(); ++i) sum += std::exp(log_p[i]) * (log_p[i] - log_q[i]);
-  return std::max(0.0, sum);
 }
 
 absl::StatusOr<ReuseEvalResult> EvaluateReuse(const std::vector<ReuseQuestion>& questions,

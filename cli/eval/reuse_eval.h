@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +28,6 @@ absl::StatusOr<std::vector<ReuseQuestion>> ReadReuseQuestions(const std::string&
 
 // Whether `answer` says `expected` as words of their own, whatever their case.
 bool Says(std::string_view answer, std::string_view expected);
-
-// Divergence KL(p || q), in nats, of the distributions that these logits give at temperature 1.
-double Divergence(std::span<const float> p, std::span<const float> q);
 
 struct ReuseEvalOptions {
   engine::EngineOptions engine;

@@ -83,6 +83,7 @@ TABLE = [
     Row(r"baton generate", "run", "there was a"),
     Row(r"baton bench", "run", ("8 ok, 0 failed", "TTFT"), more="--requests 8"),
     Row(r"baton model inspect", "run", r"loads +yes"),
+    Row(r"baton eval --model models/baton-tiny --text", "run", r"--weights \w+ --key-dtype", more="--tokens 100 --repetitions 1"),
     Row(r"baton eval", "run", r"same answers", more="--most 2"),
     Row(r"baton simulate .*--disk", "run", r"disk 200GiB"),
     Row(r"baton simulate", "run", ("llm-d", "mooncake-pool", "prefix_affinity", "bound")),

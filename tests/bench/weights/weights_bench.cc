@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "common/device/thread_pool.h"
 #include "tests/golden/weights/quality.h"
 
 namespace baton {
@@ -24,7 +25,8 @@ int Run(const std::string& model, const std::vector<std::string>& weights,
       std::fprintf(stderr, "%s\n", (stored.ok() ? other : stored).status().ToString().c_str());
       return false;
     }
-    std::printf("%s: %s\n", what.c_str(), Describe(Compare(**stored, **other, texts)).c_str());
+    std::printf("%s: %s\n", what.c_str(),
+                Describe(cli::Compare(**stored, **other, texts, device::UsableCores())).c_str());
     std::fflush(stdout);
     return true;
   };

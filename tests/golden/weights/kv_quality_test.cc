@@ -23,19 +23,22 @@ class KvQualityTest : public testing::TestWithParam<Case> {};
 TEST_P(KvQualityTest, StaysCloseToFloats) {
   if (kSanitized) GTEST_SKIP() << "what it measures is the quality of numbers";
   const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
-  auto floats = engine::Engine::Load({.model_folder = folder, .kv_bytes = int64_t{64} << 20});
+  auto floats = engine::Engine::Load({.model_folder = folder,
+                                      .kv_bytes = int64_t{64} << 20,
+                                      .key_dtype = DType::kF32,
+                                      .value_dtype = DType::kF32});
   auto packed = engine::Engine::Load({.model_folder = folder,
                                       .kv_bytes = int64_t{64} << 20,
                                       .key_dtype = GetParam().keys,
                                       .value_dtype = GetParam().values});
   ASSERT_TRUE(floats.ok()) << floats.status();
   ASSERT_TRUE(packed.ok()) << packed.status();
-  const Quality quality = Compare(**floats, **packed, Conversations(folder));
+  const cli::Distance quality = cli::Compare(**floats, **packed, Conversations(folder), /*threads=*/2);
   std::printf("KV in %s/%s: %s\n", std::string(tensor::Name(GetParam().keys)).c_str(),
               std::string(tensor::Name(GetParam().values)).c_str(), Describe(quality).c_str());
-  ASSERT_GT(quality.tokens, 5000);
-  EXPECT_GT(quality.divergence, GetParam().least) << "not of so few bits";
-  EXPECT_LE(quality.divergence, GetParam().most);
+  ASSERT_GT(quality.positions, 5000);
+  EXPECT_GT(quality.mean, GetParam().least) << "not of so few bits";
+  EXPECT_LE(quality.mean, GetParam().most);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-Quality Measure(model::WeightPrecision precision) {
+cli::Distance Measure(model::WeightPrecision precision) {
   const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
   auto stored = engine::Engine::Load({.model_folder = folder, .kv_bytes = int64_t{64} << 20});
   auto integers =
@@ -19,26 +19,26 @@ Quality Measure(model::WeightPrecision precision) {
   EXPECT_TRUE(stored.ok()) << stored.status();
   EXPECT_TRUE(integers.ok()) << integers.status();
   if (!stored.ok() || !integers.ok()) return {};
-  const Quality quality = Compare(**stored, **integers, Conversations(folder));
+  const cli::Distance quality = cli::Compare(**stored, **integers, Conversations(folder), /*threads=*/2);
   std::printf("%s: %s\n", std::string(Name(precision)).c_str(), Describe(quality).c_str());
   return quality;
 }
 
 TEST(WeightsQualityTest, Int8StaysCloseToWhatIsStored) {
   if (kSanitized) GTEST_SKIP() << "what it measures is the quality of numbers";
-  const Quality quality = Measure(model::WeightPrecision::kInt8);
-  ASSERT_GT(quality.tokens, 5000);
-  EXPECT_GT(quality.divergence, 1e-7) << "both have the same weights";
-  EXPECT_LE(quality.divergence, 0.003);
-  EXPECT_NEAR(quality.perplexity / quality.perplexity_stored, 1, 0.005);
+  const cli::Distance quality = Measure(model::WeightPrecision::kInt8);
+  ASSERT_GT(quality.positions, 5000);
+  EXPECT_GT(quality.mean, 1e-7) << "both have the same weights";
+  EXPECT_LE(quality.mean, 0.003);
+  EXPECT_NEAR(quality.perplexity / quality.perplexity_reference, 1, 0.005);
 }
 
 TEST(WeightsQualityTest, Int4StaysCloseToWhatIsStored) {
   if (kSanitized) GTEST_SKIP() << "what it measures is the quality of numbers";
-  const Quality quality = Measure(model::WeightPrecision::kInt4);
-  ASSERT_GT(quality.tokens, 5000);
-  EXPECT_GT(quality.divergence, 0.003) << "not of 4 bits";
-  EXPECT_LE(quality.divergence, 0.2);
+  const cli::Distance quality = Measure(model::WeightPrecision::kInt4);
+  ASSERT_GT(quality.positions, 5000);
+  EXPECT_GT(quality.mean, 0.003) << "not of 4 bits";
+  EXPECT_LE(quality.mean, 0.2);
 }
 
 }  // namespace

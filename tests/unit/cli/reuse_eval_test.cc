@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -19,12 +18,6 @@ TEST(ReuseEvalTest, SaysFindsWordsOfTheirOwn) {
   EXPECT_TRUE(Says("it is WARM Green", "warm green"));
   EXPECT_FALSE(Says("Your number is 170.", "70"));
   EXPECT_FALSE(Says("", "70"));
-}
-
-TEST(ReuseEvalTest, DivergenceIsThatOfTheDistributions) {
-  const std::vector<float> even = {3, 3}, uneven = {0, std::log(3.0f)};
-  EXPECT_NEAR(Divergence(even, uneven), 0.5 * std::log(2.0) + 0.5 * std::log(0.5 / 0.75), 1e-6);
-  EXPECT_EQ(Divergence(uneven, uneven), 0);
 }
 
 class QuestionsFileTest : public testing::Test {

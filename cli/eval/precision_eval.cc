@@ -1,0 +1,246 @@
+#include "cli/eval/precision_eval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "cli/bench/engine_report.h"
+#include "cli/bench/engine_runs.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/device/thread_pool.h"
+#include "common/model/config/json_fields.h"
+#include "common/text/tokenizer.h"
+
+namespace baton::cli {
+namespace {
+
+using model::WeightPrecision;
+using tensor::DType;
+
+constexpr int64_t kMostTextBytes = int64_t{64} << 20;
+constexpr int64_t kLeastTokens = 64;
+// Speeds are those of a prompt and of steps of these sizes.
+constexpr int64_t kPrompt = 512, kDepth = 1024, kBatch = 8;
+constexpr int kSteps = 4;
+
+constexpr WeightPrecision kWeights[] = {WeightPrecision::kStored, WeightPrecision::kF32,
+                                        WeightPrecision::kBF16, WeightPrecision::kInt8,
+                                        WeightPrecision::kInt4};
+constexpr std::pair<DType, DType> kKv[] = {{DType::kBF16, DType::kBF16},
+                                           {DType::kI8, DType::kI8},
+                                           {DType::kI8, DType::kI4},
+                                           {DType::kI4, DType::kI4}};
+
+// The precision is one that the backend or the model does not take, and others may do.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
+         absl::IsFailedPrecondition(status);
+}
+
+// The special tokens that go before a text.
+absl::StatusOr<std::vector<TokenId>> PrefixOf(const text::Tokenizer& tokenizer) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> bare,
+                         tokenizer.Encode("a", /*add_special_tokens=*/false));
+  BATON_ASSIGN_OR_RETURN(std::vector<TokenId> whole, tokenizer.Encode("a", /*add_special_tokens=*/true));
+  whole.erase(std::ranges::search(whole, bare).begin(), whole.end());
+  return whole;
+}
+
+class Evaluation {
+ public:
+  static absl::StatusOr<std::unique_ptr<Evaluation>> Make(const std::vector<std::vector<TokenId>>& windows,
+                                                          const PrecisionEvalOptions& options) {
+    std::unique_ptr<Evaluation> made(new Evaluation(windows, options));
+    made->Say("loading the reference");
+    engine::EngineOptions reference = made->OptionsOf({});
+    if (!options.reference.empty()) reference.model_folder = options.reference;
+    BATON_ASSIGN_OR_RETURN(made->reference_, engine::Engine::Load(reference));
+    return made;
+  }
+
+  // One row more.
+  absl::Status Add(const Precision& precision) {
+    MeasuredPrecision row{.precision = precision};
+    const std::string name =
+        fmt::format("--weights {}, KV in {}", model::Name(precision.weights), KvName(precision));
+    Say(name + ": loading");
+    const auto loaded = engine::Engine::Load(OptionsOf(precision));
+    if (!loaded.ok()) {
+      // The model as it is stored has to load.
+      if (measured_.empty() || !IsRefusal(loaded.status())) return loaded.status();
+      row.none = std::string(loaded.status().message());
+      measured_.push_back(std::move(row));
+      return absl::OkStatus();
+    }
+    engine::Engine& engine = **loaded;
+    const std::string digest = engine.fingerprint().Digest();
+    if (const auto same = std::ranges::find(digests_, digest, &std::pair<std::string, Precision>::first);
+        same != digests_.end()) {
+      row.none = fmt::format("the same as {}", model::Name(same->second.weights));
+      measured_.push_back(std::move(row));
+      return absl::OkStatus();
+    }
+    digests_.emplace_back(digest, precision);
+    if (engine.config().vocabulary != reference_->config().vocabulary) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the reference's vocabulary is {}, the model's is {}: compare models that share a tokenizer",
+          reference_->config().vocabulary, engine.config().vocabulary));
+    }
+    for (const std::vector<TokenId>& window : windows_) {
+      if (const int64_t context = std::min(engine.config().context, reference_->config().context);
+          std::ssize(window) > context) {
+        return absl::InvalidArgumentError(
+            fmt::format("windows of {} tokens are more than the context of {}", window.size(), context));
+      }
+    }
+    Say(name + ": comparing");
+    row.distance = Compare(*reference_, engine, windows_, threads_);
+    row.weight_bytes = engine.weight_bytes();
+    row.kv_token_bytes = engine.store().layout().block_bytes() / kBlockTokens;
+    Say(name + ": timing");
+    Time(engine, row);
+    measured_.push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  // The smallest combination within the limit, which is measured if it was not. KL divergences of weights and
+  // of KV add up about; nothing is recommended by that.
+  absl::Status Recommend() {
+    std::vector<MeasuredPrecision> candidates;
+    const size_t rows = measured_.size();
+    for (size_t w = 0; w < rows; ++w) {
+      for (size_t k = 0; k < rows; ++k) {
+        const MeasuredPrecision &of_weights = measured_[w], &of_kv = measured_[k];
+        const Precision exact{.weights = of_weights.precision.weights};
+        if (!of_weights.none.empty() || !of_kv.none.empty() || of_weights.precision != exact ||
+            of_kv.precision.weights != WeightPrecision::kStored) {
+          continue;
+        }
+        MeasuredPrecision both{.precision = {.weights = of_weights.precision.weights,
+                                             .keys = of_kv.precision.keys,
+                                             .values = of_kv.precision.values}};
+        both.distance.mean =
+            of_weights.distance.mean + std::max(0.0, of_kv.distance.mean - measured_.front().distance.mean);
+        both.weight_bytes = of_weights.weight_bytes;
+        both.kv_token_bytes = of_kv.kv_token_bytes;
+        candidates.push_back(std::move(both));
+      }
+    }
+    std::ranges::stable_sort(candidates, {}, &MeasuredPrecision::bytes);
+    for (const MeasuredPrecision& candidate : candidates) {
+      if (candidate.distance.mean > options_.max_kl) continue;
+      auto row = std::ranges::find(measured_, candidate.precision, &MeasuredPrecision::precision);
+      if (row == measured_.end()) {
+        BATON_RETURN_IF_ERROR(Add(candidate.precision));
+        row = std::prev(measured_.end());
+      }
+      if (row->none.empty() && row->distance.mean <= options_.max_kl) {
+        recommended_ = static_cast<size_t>(row - measured_.begin());
+        break;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  PrecisionEval Take() && { return {.measured = std::move(measured_), .recommended = recommended_}; }
+
+ private:
+  Evaluation(const std::vector<std::vector<TokenId>>& windows, const PrecisionEvalOptions& options)
+      : windows_(windows),
+        options_(options),
+        threads_(options.engine.threads > 0 ? options.engine.threads : device::UsableCores()) {
+    int64_t longest = 0;
+    for (const std::vector<TokenId>& window : windows) longest = std::max(longest, std::ssize(window));
+    blocks_ =
+        std::max({BlocksFor(longest), BlocksFor(kPrompt), bench::EngineRuns::BlocksOfStep(kBatch, kDepth)});
+  }
+
+  engine::EngineOptions OptionsOf(const Precision& precision) const {
+    engine::EngineOptions options = options_.engine;
+    options.kv_blocks = blocks_;
+    options.weights = precision.weights;
+    options.key_dtype = precision.keys;
+    options.value_dtype = precision.values;
+    return options;
+  }
+
+  void Time(engine::Engine& engine, MeasuredPrecision& row) const {
+    bench::EngineRuns runs(engine, blocks_, clock_);
+    const int64_t prompt = std::min(kPrompt, engine.config().context - 1),
+                  depth = std::min(kDepth, engine.config().context - 1);
+    std::vector<double> prompts, singles, batches;
+    for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
+      prompts.push_back(static_cast<double>(prompt) / runs.Prompt(prompt, kPrompt));
+      singles.push_back(1 / runs.Step(1, depth, kSteps));
+      batches.push_back(static_cast<double>(kBatch) / runs.Step(kBatch, depth, kSteps));
+    }
+    row.prompt_rate = bench::MedianOf(std::move(prompts));
+    row.single_rate = bench::MedianOf(std::move(singles));
+    row.batch_rate = bench::MedianOf(std::move(batches));
+  }
+
+  void Say(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  const std::vector<std::vector<TokenId>>& windows_;
+  const PrecisionEvalOptions& options_;
+  const int threads_;
+  const MonotonicClock clock_;
+  int64_t blocks_ = 0;
+  std::unique_ptr<engine::Engine> reference_;  // never null after Make
+  std::vector<std::pair<std::string, Precision>> digests_;
+  std::vector<MeasuredPrecision> measured_;
+  std::optional<size_t> recommended_;
+};
+
+}  // namespace
+
+std::string KvName(const Precision& precision) {
+  const std::string keys(tensor::Name(precision.keys));
+  return precision.keys == precision.values ? keys
+                                            : fmt::format("{}/{}", keys, tensor::Name(precision.values));
+}
+
+absl::StatusOr<std::vector<std::vector<TokenId>>> ReadWindows(const std::string& model_folder,
+                                                              const std::string& path, int64_t window,
+                                                              int64_t most) {
+  BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::Load(model_folder));
+  BATON_ASSIGN_OR_RETURN(const std::string text, model::ReadTextFile(path, kMostTextBytes));
+  const auto encoded = tokenizer->Encode(text, /*add_special_tokens=*/false);
+  if (!encoded.ok()) {
+    return absl::Status(encoded.status().code(),
+                        fmt::format("{}: {}", path, std::string(encoded.status().message())));
+  }
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> prefix, PrefixOf(*tokenizer));
+  const int64_t tokens = std::min(std::ssize(*encoded), most);
+  if (tokens < kLeastTokens) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: has {} tokens: it takes at least {}", path, tokens, kLeastTokens));
+  }
+  const int64_t each = std::max<int64_t>(2, window - std::ssize(prefix));
+  std::vector<std::vector<TokenId>> windows;
+  for (int64_t first = 0; first < tokens; first += each) {
+    std::vector<TokenId> made = prefix;
+    made.insert(made.end(), encoded->begin() + first, encoded->begin() + std::min(tokens, first + each));
+    if (made.size() >= 2) windows.push_back(std::move(made));
+  }
+  return windows;
+}
+
+absl::StatusOr<PrecisionEval> EvaluatePrecisions(const std::vector<std::vector<TokenId>>& windows,
+                                                 const PrecisionEvalOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Evaluation> evaluation, Evaluation::Make(windows, options));
+  for (const WeightPrecision weights : kWeights) BATON_RETURN_IF_ERROR(evaluation->Add({.weights = weights}));
+  for (const auto& [keys, values] : kKv) {
+    BATON_RETURN_IF_ERROR(evaluation->Add({.keys = keys, .values = values}));
+  }
+  BATON_RETURN_IF_ERROR(evaluation->Recommend());
+  return std::move(*evaluation).Take();
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,24 @@
+// A PrecisionEval as people and as programs read it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/bench/report.h"
+#include "cli/eval/precision_eval.h"
+
+namespace baton::cli {
+
+struct PrecisionReport {
+  const PrecisionEval& eval;
+  const bench::Provenance& provenance;  // of which the model is named
+  std::string reference;                // "itself", or a folder's name
+  std::string text;                     // the file's name
+  int threads = 0;
+  double max_kl = 0;
+};
+
+std::string RenderPrecisions(const PrecisionReport& report);
+nlohmann::ordered_json PrecisionsToJson(const PrecisionReport& report);
+
+}  // namespace baton::cli
