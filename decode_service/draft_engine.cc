@@ -63,9 +63,13 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> LoadDraftEngine(const std::strin
                                    .backend = target.backend,
                                    .threads = target.threads,
                                    .cores = target.cores,
-                                   .key_dtype = model.store().layout().key_dtype,
-                                   .value_dtype = model.store().layout().value_dtype,
+                                   .key_dtype = target.key_dtype,
+                                   .value_dtype = target.value_dtype,
                                    .cuda = target.cuda};
+  if (model.store().memory().host()) {
+    options.key_dtype = model.store().layout().key_dtype;
+    options.value_dtype = model.store().layout().value_dtype;
+  }
   if (!target.devices.empty()) options.devices = {target.devices.front()};
   // A draft model's layout is known once it is loaded: its block takes this much of one of the model's.
   const auto kv_row = [](const model::ModelConfig& of) {

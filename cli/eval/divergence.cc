@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "common/base/check.h"
 #include "common/device/thread_pool.h"
@@ -28,10 +29,11 @@ struct Position {
 double DivergenceOf(std::span<const float> p, std::span<const float> q, double log_sum_p, double log_sum_q) {
   double sum = 0;
   for (size_t i = 0; i < p.size(); ++i) {
-    const double log_p = p[i] - log_sum_p;
-    sum += std::exp(log_p) * (log_p - (q[i] - log_sum_q));
+    const double log_p = p[i] - log_sum_p, probability = std::exp(log_p);
+    if (probability == 0) continue;
+    sum += probability * (log_p - (q[i] - log_sum_q));
   }
-  return std::max(0.0, sum);
+  return std::isfinite(sum) ? std::max(0.0, sum) : std::numeric_limits<double>::infinity();
 }
 
 Position ComparePosition(std::span<const float> p, std::span<const float> q, TokenId next) {

@@ -11,7 +11,8 @@
 
 namespace baton::cli {
 
-// KL(p || q) of the distributions that these logits give.
+// KL(p || q) of the distributions that these logits give; infinity if they give none (NaN), or q gives 0
+// where p does not.
 double Divergence(std::span<const float> p, std::span<const float> q);
 
 // Over positions of texts: of each token but the last, the distribution of what follows it.
@@ -26,7 +27,8 @@ struct Distance {
 };
 
 // Runs both engines over the texts, in chunks of 256 rows, and compares these by `threads`. The engines have
-// one vocabulary, and KV blocks for the longest text; each text has at least two tokens.
+// one vocabulary, which all tokens are of, and KV blocks for the longest text. There is a text, and each has
+// at least two tokens.
 Distance Compare(engine::Engine& reference, engine::Engine& other,
                  const std::vector<std::vector<TokenId>>& texts, int threads);
 

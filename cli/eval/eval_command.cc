@@ -37,7 +37,8 @@ Examples:
       what a quantized folder has lost
 
 Text of the kind that the model is for, and that it was not trained on, tells most. Other work on the machine falsifies
-the speeds. Two copies of the model are in memory at a time.)";
+the speeds. Two copies of the model are in memory at a time, one of them in float32 at the row f32. "stored" is as the
+workers compute it without --weights: matrices of BF16 round activations to BF16, which the row f32 does not.)";
 
 constexpr char kEvalExamples[] = R"(
 Examples:
@@ -111,9 +112,17 @@ int RunPrecisions(const PrecisionFlags& flags, const CliContext& context) {
   provenance.model = FileName(options.engine.model_folder);
   const auto config = model::ModelConfig::Load(options.engine.model_folder);
   if (!config.ok()) return Fail(config.status());
-  const auto windows = ReadWindows(options.engine.model_folder, flags.text,
-                                   std::min(flags.window, config->context), flags.tokens);
+  const int64_t window = std::min(flags.window, config->context);
+  const auto windows = ReadWindows(options.engine.model_folder, flags.text, window, flags.tokens);
   if (!windows.ok()) return Fail(windows.status());
+  if (!options.reference.empty()) {
+    const auto same = ReadWindows(options.reference, flags.text, window, flags.tokens);
+    if (!same.ok()) return Fail(same.status());
+    if (*same != *windows) {
+      return Fail(fmt::format("the tokenizer of {} makes other tokens of {}: compare models that share one",
+                              options.reference, flags.text));
+    }
+  }
   absl::StatusOr<PrecisionEval> eval;
   {
     LiveLine line(context.err);
@@ -140,7 +149,8 @@ int RunPrecisions(const PrecisionFlags& flags, const CliContext& context) {
       if (!file) return Fail(fmt::format("{}: can't be written", flags.json));
     }
   }
-  return eval->recommended.has_value() ? kExitOk : kExitError;
+  if (eval->recommended.has_value()) return kExitOk;
+  return Fail(fmt::format("no precision is within --max-kl {:g}", options.max_kl));
 }
 
 void AddPrecisionFlags(CLI::App& app, PrecisionFlags& flags) {
@@ -243,17 +253,25 @@ Command AddEval(CLI::App& root, const CliContext& context) {
                                                                      {"bf16", tensor::DType::kBF16},
                                                                      {"i8", tensor::DType::kI8},
                                                                      {"i4", tensor::DType::kI4}};
-  command_line::AddChoice(
-      *app, "--key-dtype", engine.key_dtype, dtypes,
-      "Precision of keys in the KV cache, as the workers' (default: bf16, f32 with matrices of f32)");
-  command_line::AddChoice(
-      *app, "--value-dtype", engine.value_dtype, dtypes,
-      "Precision of values in the KV cache, as the workers' (default: bf16, f32 with matrices of f32)");
+  command_line::AddChoice(*app, "--key-dtype", engine.key_dtype, dtypes,
+                          "Precision of keys in the KV cache, as the workers' (default: bf16, or f32 if "
+                          "matrices are multiplied in f32)");
+  command_line::AddChoice(*app, "--value-dtype", engine.value_dtype, dtypes,
+                          "Precision of values in the KV cache, as the workers' (default: bf16, or f32 if "
+                          "matrices are multiplied in f32)");
   command_line::AddChoice(*app, "--weights", engine.weights, model::WeightPrecisions(),
                           "Precision of matrices, as the workers'");
-  return {eval, [flags, precisions, app, &context] {
-            return app->parsed() ? RunEval(*flags, context) : RunPrecisions(*precisions, context);
-          }};
+  return {
+      eval, [flags, precisions, app, eval, &context] {
+        if (!app->parsed()) return RunPrecisions(*precisions, context);
+        for (const CLI::Option* option : eval->get_options()) {
+          if (option->count() > 0) {
+            return Misused(fmt::format("{} stands before chunk-reuse, which it does not reach: put it behind",
+                                       option->get_name()));
+          }
+        }
+        return RunEval(*flags, context);
+      }};
 }
 
 }  // namespace baton::cli

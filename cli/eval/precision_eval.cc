@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "cli/bench/engine_report.h"
@@ -12,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/device/thread_pool.h"
-#include "common/model/config/json_fields.h"
+#include "common/model/config/config.h"
 #include "common/text/tokenizer.h"
 
 namespace baton::cli {
@@ -21,10 +26,11 @@ namespace {
 using model::WeightPrecision;
 using tensor::DType;
 
-constexpr int64_t kMostTextBytes = int64_t{64} << 20;
+// Bytes of a text that are read for each token of it: more than the longest tokens of a vocabulary take.
+constexpr int64_t kBytesPerToken = 64;
 constexpr int64_t kLeastTokens = 64;
-// Speeds are those of a prompt and of steps of these sizes.
-constexpr int64_t kPrompt = 512, kDepth = 1024, kBatch = 8;
+constexpr auto kPrompt = MeasuredPrecision::kPrompt, kBatch = MeasuredPrecision::kBatch,
+               kDepth = MeasuredPrecision::kDepth;
 constexpr int kSteps = 4;
 
 constexpr WeightPrecision kWeights[] = {WeightPrecision::kStored, WeightPrecision::kF32,
@@ -35,10 +41,10 @@ constexpr std::pair<DType, DType> kKv[] = {{DType::kBF16, DType::kBF16},
                                            {DType::kI8, DType::kI4},
                                            {DType::kI4, DType::kI4}};
 
-// The precision is one that the backend or the model does not take, and others may do.
+// The precision is one that the backend, the model or the memory does not take, and others may do.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
-         absl::IsFailedPrecondition(status);
+         absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status);
 }
 
 // The special tokens that go before a text.
@@ -50,6 +56,22 @@ absl::StatusOr<std::vector<TokenId>> PrefixOf(const text::Tokenizer& tokenizer) 
   return whole;
 }
 
+// So many bytes of a file at most, without a last character that is cut.
+absl::StatusOr<std::string> BeginningOf(const std::string& path, int64_t most) {
+  std::error_code error;
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  std::string text(static_cast<size_t>(error ? 0 : std::min(size, most)), '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file.read(text.data(), std::ssize(text))) {
+    return absl::NotFoundError(path + ": can't be read");
+  }
+  if (size <= most) return text;
+  const auto continues = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; };
+  while (!text.empty() && continues(text.back())) text.pop_back();
+  if (!text.empty() && (static_cast<uint8_t>(text.back()) & 0x80) != 0) text.pop_back();
+  return text;
+}
+
 class Evaluation {
  public:
   static absl::StatusOr<std::unique_ptr<Evaluation>> Make(const std::vector<std::vector<TokenId>>& windows,
@@ -57,6 +79,7 @@ class Evaluation {
     std::unique_ptr<Evaluation> made(new Evaluation(windows, options));
     made->Say("loading the reference");
     engine::EngineOptions reference = made->OptionsOf({});
+    reference.kv_blocks = BlocksFor(made->longest_);
     if (!options.reference.empty()) reference.model_folder = options.reference;
     BATON_ASSIGN_OR_RETURN(made->reference_, engine::Engine::Load(reference));
     return made;
@@ -72,7 +95,7 @@ class Evaluation {
     if (!loaded.ok()) {
       // The model as it is stored has to load.
       if (measured_.empty() || !IsRefusal(loaded.status())) return loaded.status();
-      row.none = std::string(loaded.status().message());
+      row.not_measured = std::string(loaded.status().message());
       measured_.push_back(std::move(row));
       return absl::OkStatus();
     }
@@ -80,25 +103,20 @@ class Evaluation {
     const std::string digest = engine.fingerprint().Digest();
     if (const auto same = std::ranges::find(digests_, digest, &std::pair<std::string, Precision>::first);
         same != digests_.end()) {
-      row.none = fmt::format("the same as {}", model::Name(same->second.weights));
+      row.not_measured = fmt::format("the same as {}", model::Name(same->second.weights));
       measured_.push_back(std::move(row));
       return absl::OkStatus();
     }
     digests_.emplace_back(digest, precision);
-    if (engine.config().vocabulary != reference_->config().vocabulary) {
-      return absl::InvalidArgumentError(fmt::format(
-          "the reference's vocabulary is {}, the model's is {}: compare models that share a tokenizer",
-          reference_->config().vocabulary, engine.config().vocabulary));
-    }
-    for (const std::vector<TokenId>& window : windows_) {
-      if (const int64_t context = std::min(engine.config().context, reference_->config().context);
-          std::ssize(window) > context) {
-        return absl::InvalidArgumentError(
-            fmt::format("windows of {} tokens are more than the context of {}", window.size(), context));
-      }
-    }
+    BATON_RETURN_IF_ERROR(CheckFits(engine.config()));
     Say(name + ": comparing");
     row.distance = Compare(*reference_, engine, windows_, threads_);
+    if (!std::isfinite(row.distance.mean)) {
+      row.not_measured = "its logits are no numbers";
+      if (measured_.empty()) return absl::FailedPreconditionError("the model's logits are no numbers");
+      measured_.push_back(std::move(row));
+      return absl::OkStatus();
+    }
     row.weight_bytes = engine.weight_bytes();
     row.kv_token_bytes = engine.store().layout().block_bytes() / kBlockTokens;
     Say(name + ": timing");
@@ -116,8 +134,8 @@ class Evaluation {
       for (size_t k = 0; k < rows; ++k) {
         const MeasuredPrecision &of_weights = measured_[w], &of_kv = measured_[k];
         const Precision exact{.weights = of_weights.precision.weights};
-        if (!of_weights.none.empty() || !of_kv.none.empty() || of_weights.precision != exact ||
-            of_kv.precision.weights != WeightPrecision::kStored) {
+        if (!of_weights.not_measured.empty() || !of_kv.not_measured.empty() ||
+            of_weights.precision != exact || of_kv.precision.weights != WeightPrecision::kStored) {
           continue;
         }
         MeasuredPrecision both{.precision = {.weights = of_weights.precision.weights,
@@ -138,7 +156,7 @@ class Evaluation {
         BATON_RETURN_IF_ERROR(Add(candidate.precision));
         row = std::prev(measured_.end());
       }
-      if (row->none.empty() && row->distance.mean <= options_.max_kl) {
+      if (row->not_measured.empty() && row->distance.mean <= options_.max_kl) {
         recommended_ = static_cast<size_t>(row - measured_.begin());
         break;
       }
@@ -153,10 +171,9 @@ class Evaluation {
       : windows_(windows),
         options_(options),
         threads_(options.engine.threads > 0 ? options.engine.threads : device::UsableCores()) {
-    int64_t longest = 0;
-    for (const std::vector<TokenId>& window : windows) longest = std::max(longest, std::ssize(window));
+    for (const std::vector<TokenId>& window : windows) longest_ = std::max(longest_, std::ssize(window));
     blocks_ =
-        std::max({BlocksFor(longest), BlocksFor(kPrompt), bench::EngineRuns::BlocksOfStep(kBatch, kDepth)});
+        std::max({BlocksFor(longest_), BlocksFor(kPrompt), bench::EngineRuns::BlocksOfStep(kBatch, kDepth)});
   }
 
   engine::EngineOptions OptionsOf(const Precision& precision) const {
@@ -166,6 +183,31 @@ class Evaluation {
     options.key_dtype = precision.keys;
     options.value_dtype = precision.values;
     return options;
+  }
+
+  // That the windows can be compared.
+  absl::Status CheckFits(const model::ModelConfig& config) const {
+    const model::ModelConfig& reference = reference_->config();
+    if (config.vocabulary != reference.vocabulary) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the reference's vocabulary is {}, the model's is {}: compare models that share a tokenizer",
+          reference.vocabulary, config.vocabulary));
+    }
+    if (const int64_t context = std::min(config.context, reference.context); longest_ > context) {
+      return absl::InvalidArgumentError(
+          fmt::format("windows of {} tokens are more than the context of {}: use --window {}", longest_,
+                      context, context));
+    }
+    for (const std::vector<TokenId>& window : windows_) {
+      for (const TokenId token : window) {
+        if (token.value() < config.vocabulary) continue;
+        return absl::InvalidArgumentError(fmt::format(
+            "the tokenizer gives the token {}, and the model's vocabulary is {}: use the tokenizer that "
+            "the model was made with",
+            token.value(), config.vocabulary));
+      }
+    }
+    return absl::OkStatus();
   }
 
   void Time(engine::Engine& engine, MeasuredPrecision& row) const {
@@ -191,7 +233,8 @@ class Evaluation {
   const PrecisionEvalOptions& options_;
   const int threads_;
   const MonotonicClock clock_;
-  int64_t blocks_ = 0;
+  int64_t longest_ = 0;                        // tokens of a window
+  int64_t blocks_ = 0;                         // for a window, and for what is timed
   std::unique_ptr<engine::Engine> reference_;  // never null after Make
   std::vector<std::pair<std::string, Precision>> digests_;
   std::vector<MeasuredPrecision> measured_;
@@ -210,7 +253,7 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> ReadWindows(const std::string&
                                                               const std::string& path, int64_t window,
                                                               int64_t most) {
   BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::Load(model_folder));
-  BATON_ASSIGN_OR_RETURN(const std::string text, model::ReadTextFile(path, kMostTextBytes));
+  BATON_ASSIGN_OR_RETURN(const std::string text, BeginningOf(path, most * kBytesPerToken));
   const auto encoded = tokenizer->Encode(text, /*add_special_tokens=*/false);
   if (!encoded.ok()) {
     return absl::Status(encoded.status().code(),
@@ -222,7 +265,13 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> ReadWindows(const std::string&
     return absl::InvalidArgumentError(
         fmt::format("{}: has {} tokens: it takes at least {}", path, tokens, kLeastTokens));
   }
-  const int64_t each = std::max<int64_t>(2, window - std::ssize(prefix));
+  const int64_t each = window - std::ssize(prefix);
+  if (each < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("the tokenizer puts {} tokens before a text: use a --window of {} at "
+                    "least",
+                    prefix.size(), prefix.size() + 1));
+  }
   std::vector<std::vector<TokenId>> windows;
   for (int64_t first = 0; first < tokens; first += each) {
     std::vector<TokenId> made = prefix;

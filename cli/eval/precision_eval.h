@@ -29,42 +29,44 @@ std::string KvName(const Precision& precision);
 
 struct MeasuredPrecision {
   Precision precision;
-  // The reason for which there are no figures, and then nothing below is set: the backend does not have the
-  // precision, or another row is the same. Empty: measured.
-  std::string none;
+  // The reason for which there are no figures, and then nothing below is set: it does not load, its logits
+  // are no numbers, or another row is the same. Empty: measured.
+  std::string not_measured;
   Distance distance;
-  int64_t weight_bytes = 0, kv_token_bytes = 0;  // in memory; of KV for each token
-  // Tokens per second, medians: of a prompt of 512 tokens, and of steps of 1 and of 8 sequences that have
-  // 1,024 tokens each; less where the context is shorter.
+  int64_t weight_bytes = 0, kv_token_bytes = 0;  // in memory; KV: for each token
+  // Tokens per second, medians: of a prompt of kPrompt tokens, and of steps of 1 and of kBatch sequences that
+  // have kDepth tokens each; fewer where the context is shorter.
   double prompt_rate = 0, single_rate = 0, batch_rate = 0;
+  static constexpr int64_t kPrompt = 512, kBatch = 8, kDepth = 1024;
 
-  // Memory of the weights and of those 8 sequences.
-  int64_t bytes() const { return weight_bytes + int64_t{8} * 1024 * kv_token_bytes; }
+  // Memory of the weights and of those sequences.
+  int64_t bytes() const { return weight_bytes + kBatch * kDepth * kv_token_bytes; }
 };
 
 struct PrecisionEvalOptions {
   engine::EngineOptions engine;  // the model, the backend and the threads
   // The folder that is compared with, as stored and with KV in float32. Empty: the model's own.
   std::string reference;
-  double max_kl = 0.01;  // of what is recommended, in the mean
-  int repetitions = 3;   // of speeds
+  double max_kl = 0.01;  // the largest mean divergence of what is recommended
+  int repetitions = 3;   // speeds are their medians
   std::function<void(const std::string& what)> progress = {};
 };
 
 struct PrecisionEval {
-  std::string reference;
   std::vector<MeasuredPrecision> measured;
   // The combination of least memory that was measured within the limit, in `measured`. Unset: none is.
   std::optional<size_t> recommended;
 };
 
-// A file's text as windows of `window` tokens, at most `most` tokens in all; each begins with the tokens that
-// the model's tokenizer puts before a text. INVALID_ARGUMENT, naming the file: fewer than 64 tokens.
+// The beginning of a file's text as windows of at most `window` tokens, `most` tokens of the text in all;
+// each begins with the tokens that the model's tokenizer puts before a text. INVALID_ARGUMENT, naming the
+// file: fewer than 64 tokens.
 absl::StatusOr<std::vector<std::vector<TokenId>>> ReadWindows(const std::string& model_folder,
                                                               const std::string& path, int64_t window,
                                                               int64_t most);
 
-// INVALID_ARGUMENT: the reference has another vocabulary or a shorter context; others as Engine::Load.
+// INVALID_ARGUMENT: the reference has another vocabulary, or a window has tokens beyond it or is longer than
+// a context. FAILED_PRECONDITION: the model as stored gives no numbers. Others as Engine::Load.
 absl::StatusOr<PrecisionEval> EvaluatePrecisions(const std::vector<std::vector<TokenId>>& windows,
                                                  const PrecisionEvalOptions& options);
 

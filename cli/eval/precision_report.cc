@@ -32,8 +32,8 @@ std::string RenderPrecisions(const PrecisionReport& report) {
   for (size_t i = 0; i < eval.measured.size(); ++i) {
     const MeasuredPrecision& row = eval.measured[i];
     text += fmt::format("{:<8} {:<6} ", model::Name(row.precision.weights), KvName(row.precision));
-    if (!row.none.empty()) {
-      text += fmt::format("{}\n", row.none);
+    if (!row.not_measured.empty()) {
+      text += fmt::format("{}\n", row.not_measured);
       continue;
     }
     const Distance& d = row.distance;
@@ -43,7 +43,11 @@ std::string RenderPrecisions(const PrecisionReport& report) {
                         100 * (d.perplexity / d.perplexity_reference - 1));
   }
   if (!eval.recommended.has_value()) {
-    return text + fmt::format("\nNone has a mean KL divergence of at most {:g}.\n", report.max_kl);
+    return text + fmt::format(
+                      "\nNone has a mean KL divergence of at most {:g}: raise --max-kl, or start from a "
+                      "model that has "
+                      "lost less.\n",
+                      report.max_kl);
   }
   const Precision& best = eval.measured[*eval.recommended].precision;
   return text + fmt::format(
@@ -76,7 +80,7 @@ nlohmann::ordered_json PrecisionsToJson(const PrecisionReport& report) {
   };
   for (const MeasuredPrecision& row : eval.measured) {
     nlohmann::ordered_json one = names(row.precision);
-    if (row.none.empty()) {
+    if (row.not_measured.empty()) {
       const Distance& d = row.distance;
       one.update({{"weight_bytes", row.weight_bytes},
                   {"kv_bytes_per_token", row.kv_token_bytes},
@@ -90,7 +94,7 @@ nlohmann::ordered_json PrecisionsToJson(const PrecisionReport& report) {
                   {"perplexity", d.perplexity},
                   {"perplexity_reference", d.perplexity_reference}});
     } else {
-      one["none"] = row.none;
+      one["not_measured"] = row.not_measured;
     }
     json["measured"].push_back(std::move(one));
   }

@@ -11,7 +11,7 @@ namespace baton::cli {
 
 struct PrecisionReport {
   const PrecisionEval& eval;
-  const bench::Provenance& provenance;  // of which the model is named
+  const bench::Provenance& provenance;  // names the model
   std::string reference;                // "itself", or a folder's name
   std::string text;                     // the file's name
   int threads = 0;

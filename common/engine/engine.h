@@ -41,9 +41,9 @@ struct EngineOptions {
   static constexpr int64_t kHostKvBytes = int64_t{256} << 20;
   // Set: as many blocks, at least one, whatever they take.
   std::optional<int64_t> kv_blocks;
-  // Unset: bf16, or f32 if no matrix is multiplied in less (models of f32 or f16, --weights f32); on GPUs the
-  // dtype of the activations (f16 for models of f16, otherwise bf16), which attention there copies as it is;
-  // f32 on "reference".
+  // Unset: bf16, or f32 if no matrix is multiplied in less (Kernels::kv_dtype); on GPUs the dtype of the
+  // activations (f16 for models of f16, otherwise bf16), which attention there copies as it is; f32 on
+  // "reference".
   std::optional<tensor::DType> key_dtype, value_dtype;
   // What matrices are kept as; a matrix is converted at load, by all threads.
   model::WeightPrecision weights = model::WeightPrecision::kStored;

@@ -35,12 +35,14 @@ void AddComputeFlags(CLI::App& app, engine::EngineOptions& engine) {
   const std::vector<std::pair<std::string, tensor::DType>> dtypes = {
       {"f32", tensor::DType::kF32}, {"bf16", tensor::DType::kBF16}, {"f16", tensor::DType::kF16},
       {"f8", tensor::DType::kF8},   {"i8", tensor::DType::kI8},     {"i4", tensor::DType::kI4}};
-  command_line::AddChoice(app, "--key-dtype", engine.key_dtype, dtypes,
-                          "Precision of keys in the KV cache (default: bf16, f32 with matrices of f32; on "
-                          "GPUs that of the model)");
-  command_line::AddChoice(app, "--value-dtype", engine.value_dtype, dtypes,
-                          "Precision of values in the KV cache (default: bf16, f32 with matrices of f32; on "
-                          "GPUs that of the model)");
+  command_line::AddChoice(
+      app, "--key-dtype", engine.key_dtype, dtypes,
+      "Precision of keys in the KV cache (default: bf16, or f32 if matrices are multiplied in f32; on "
+      "GPUs that of the model)");
+  command_line::AddChoice(
+      app, "--value-dtype", engine.value_dtype, dtypes,
+      "Precision of values in the KV cache (default: bf16, or f32 if matrices are multiplied in f32; on "
+      "GPUs that of the model)");
   app.add_option("--prefill-attention", engine.cuda.prefill_attention,
                  "Kernel of prompts' attention on GPUs: auto takes the faster one that proves right at start")
       ->check(CLI::IsMember({"auto", "mma", "wgmma"}))

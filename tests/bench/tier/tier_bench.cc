@@ -194,14 +194,7 @@ void WorkingSet(Options& options) {
   for (const bool disk : {false, true}) {
     options.random.seed(2);
     worker::Options worker = disk ? options.WithDisk() : options.worker;
-    {
-      // What a block takes; then memory for a tenth of all.
-      Server server(worker);
-      const fleet::v1::KvLayout& kv = server.info().fingerprint().kv();
-      const int64_t block = int64_t{kv.layers()} * kv.kv_heads() * kv.head_dim() * kBlockTokens * 2 *
-                            (kv.key_dtype() == "f32" ? 4 : 2);
-      worker.engine.kv_bytes = options.set_prompts * options.set_tokens / kBlockTokens / 10 * block;
-    }
+    worker.engine.kv_blocks = options.set_prompts * options.set_tokens / kBlockTokens / 10;  // a tenth of all
     fs::remove_all(options.disk + "/blocks");
     Server server(worker);
     std::vector<Prompt> prompts;

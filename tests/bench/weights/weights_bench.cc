@@ -15,8 +15,11 @@ namespace {
 int Run(const std::string& model, const std::vector<std::string>& weights,
         const std::vector<std::string>& others) {
   const auto load = [](const std::string& folder, model::WeightPrecision precision) {
-    return engine::Engine::Load(
-        {.model_folder = folder, .kv_bytes = int64_t{64} << 20, .weights = precision});
+    return engine::Engine::Load({.model_folder = folder,
+                                 .kv_bytes = int64_t{64} << 20,
+                                 .key_dtype = tensor::DType::kF32,
+                                 .value_dtype = tensor::DType::kF32,
+                                 .weights = precision});
   };
   const auto texts = Conversations(model);
   const auto stored = load(model, model::WeightPrecision::kStored);

@@ -13,9 +13,14 @@ namespace {
 
 cli::Distance Measure(model::WeightPrecision precision) {
   const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
-  auto stored = engine::Engine::Load({.model_folder = folder, .kv_bytes = int64_t{64} << 20});
-  auto integers =
-      engine::Engine::Load({.model_folder = folder, .kv_bytes = int64_t{64} << 20, .weights = precision});
+  const auto load = [&folder](model::WeightPrecision weights) {
+    return engine::Engine::Load({.model_folder = folder,
+                                 .kv_bytes = int64_t{64} << 20,
+                                 .key_dtype = tensor::DType::kF32,
+                                 .value_dtype = tensor::DType::kF32,
+                                 .weights = weights});
+  };
+  const auto stored = load(model::WeightPrecision::kStored), integers = load(precision);
   EXPECT_TRUE(stored.ok()) << stored.status();
   EXPECT_TRUE(integers.ok()) << integers.status();
   if (!stored.ok() || !integers.ok()) return {};

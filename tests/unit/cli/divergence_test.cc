@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,24 @@ TEST(DivergenceTest, IsThatOfTheDistributions) {
   // Large logits neither overflow nor lose what they differ by.
   const std::vector<float> high = {5000, 5001}, low = {-5000, -4999};
   EXPECT_NEAR(Divergence(high, low), 0, 1e-12);
+}
+
+TEST(DivergenceTest, NumbersThatAreNoneAreInfinitelyFar) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> fine = {1, 2, 3};
+  for (const std::vector<float>& bad : {std::vector<float>{1, nan, 3}, {1, infinity, 3}, {nan, nan, nan}}) {
+    EXPECT_EQ(Divergence(fine, bad), infinity);
+    EXPECT_EQ(Divergence(bad, fine), infinity);
+    EXPECT_EQ(Divergence(bad, bad), infinity);
+  }
+  // A token that cannot follow has no part in it, unless the reference has it.
+  const std::vector<float> without = {1, -infinity, 3}, two = {1, 3};
+  EXPECT_NEAR(Divergence(without, fine),
+              Divergence(two, two) +
+                  std::log((std::exp(1.0) + std::exp(2.0) + std::exp(3.0)) / (std::exp(1.0) + std::exp(3.0))),
+              1e-6);
+  EXPECT_EQ(Divergence(fine, without), infinity);
 }
 
 std::unique_ptr<engine::Engine> Load(model::WeightPrecision weights) {

@@ -67,6 +67,17 @@ TEST_F(PrecisionEvalTest, TextBecomesWindows) {
   }
   EXPECT_EQ(joined, std::vector<TokenId>(tokens.begin(), tokens.begin() + 250));
 
+  // The file is read as far as it is wanted, and no character is cut.
+  std::string long_text(70, 'x');
+  while (long_text.size() < 70 * 64 + 1) long_text += "\u20ac";
+  for (const int64_t most : {64, 65, 66, 70}) {
+    const auto begun = ReadWindows(kTinyModel, File(long_text), 100, most);
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    EXPECT_LE(begun->front().size() + begun->back().size(), static_cast<size_t>(2 * most + 2));
+  }
+  EXPECT_THAT(std::string(ReadWindows(kTinyModel, File(text), 1, 250).status().message()),
+              HasSubstr("use a --window of 2 at least"));
+
   const auto little = ReadWindows(kTinyModel, File("A few words."), 100, 250);
   EXPECT_EQ(little.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(little.status().message()), HasSubstr(path_));
@@ -84,7 +95,7 @@ TEST_F(PrecisionEvalTest, MeasuresEveryPrecisionAndRecommendsTheSmallestWithinTh
   EXPECT_GT(stored.single_rate, 0);
   EXPECT_GT(stored.batch_rate, 0);
   EXPECT_EQ(stored.kv_token_bytes, 6 * 2 * 2 * 64 * 4);
-  EXPECT_EQ(Row(*exact, {.weights = WeightPrecision::kBF16}).none, "the same as stored");
+  EXPECT_EQ(Row(*exact, {.weights = WeightPrecision::kBF16}).not_measured, "the same as stored");
   for (const Precision& precision :
        {Precision{.weights = WeightPrecision::kF32}, Precision{.weights = WeightPrecision::kInt8},
         Precision{.weights = WeightPrecision::kInt4}, Precision{.keys = DType::kBF16, .values = DType::kBF16},
@@ -92,7 +103,7 @@ TEST_F(PrecisionEvalTest, MeasuresEveryPrecisionAndRecommendsTheSmallestWithinTh
         Precision{.keys = DType::kI8, .values = DType::kI4},
         Precision{.keys = DType::kI4, .values = DType::kI4}}) {
     const MeasuredPrecision& row = Row(*exact, precision);
-    EXPECT_EQ(row.none, "");
+    EXPECT_EQ(row.not_measured, "");
     EXPECT_GT(row.distance.mean, 0) << model::Name(precision.weights) << " " << KvName(precision);
     EXPECT_EQ(row.distance.perplexity_reference, stored.distance.perplexity_reference);
   }
@@ -119,9 +130,18 @@ TEST_F(PrecisionEvalTest, MeasuresEveryPrecisionAndRecommendsTheSmallestWithinTh
   EXPECT_LE(chosen.distance.mean, limit);
   EXPECT_LE(chosen.bytes(), Row(*some, {.weights = WeightPrecision::kInt8}).bytes());
   for (const MeasuredPrecision& row : some->measured) {
-    if (!row.none.empty() || row.bytes() >= chosen.bytes()) continue;
+    if (!row.not_measured.empty() || row.bytes() >= chosen.bytes()) continue;
     EXPECT_GT(row.distance.mean, limit) << model::Name(row.precision.weights) << " " << KvName(row.precision);
   }
+}
+
+TEST_F(PrecisionEvalTest, RefusesTokensThatTheModelDoesNotHave) {
+  std::vector<std::vector<TokenId>> windows = Windows();
+  windows.back()[5] = TokenId(2048);
+  const auto beyond = EvaluatePrecisions(windows, Options(1));
+  EXPECT_EQ(beyond.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(beyond.status().message()),
+              HasSubstr("the token 2048, and the model's vocabulary is 2048"));
 }
 
 TEST_F(PrecisionEvalTest, AnotherModelMayBeTheReference) {
@@ -148,7 +168,8 @@ TEST_F(PrecisionEvalTest, ReportsSayWhatWasMeasured) {
   row.weight_bytes = int64_t{129} << 20;
   row.kv_token_bytes = 9216;
   row.prompt_rate = 1947;
-  eval.measured = {row, {.precision = {.weights = WeightPrecision::kBF16}, .none = "the same as stored"}};
+  eval.measured = {row,
+                   {.precision = {.weights = WeightPrecision::kBF16}, .not_measured = "the same as stored"}};
   bench::Provenance provenance;
   provenance.model = "small";
   const PrecisionReport report = {.eval = eval,
@@ -170,7 +191,7 @@ TEST_F(PrecisionEvalTest, ReportsSayWhatWasMeasured) {
   EXPECT_EQ(json["recommended"]["value_dtype"], "i4");
   EXPECT_EQ(json["measured"][0]["kl_p99"], 0.03998);
   EXPECT_EQ(json["measured"][0]["decode_tokens_per_second"]["batch_8"], 0);
-  EXPECT_EQ(json["measured"][1]["none"], "the same as stored");
+  EXPECT_EQ(json["measured"][1]["not_measured"], "the same as stored");
   EXPECT_FALSE(json["measured"][1].contains("kl_mean"));
 }
 

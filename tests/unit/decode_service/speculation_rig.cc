@@ -77,18 +77,12 @@ std::unique_ptr<engine::Engine> MakeEngine(const RigOptions& options, int64_t bl
                                   .backend = options.backend,
                                   .threads = options.tp,
                                   .tp = options.tp,
-                                  .kv_bytes = 1 << 20,
+                                  .kv_blocks = blocks,
                                   .key_dtype = options.key_dtype,
                                   .value_dtype = options.value_dtype,
                                   .weights = options.weights};
   if (drafts) wanted.draft_weights = model::WeightPrecision::kInt4;
-  // How large a block is, an engine says.
   auto engine = engine::Engine::Load(wanted);
-  BATON_CHECK(engine.ok()) << engine.status();
-  const int64_t bytes = *wanted.kv_bytes / (*engine)->pool().counts().total;
-  engine->reset();
-  wanted.kv_bytes = blocks * (bytes - bytes % 64);
-  engine = engine::Engine::Load(wanted);
   BATON_CHECK(engine.ok()) << engine.status();
   return *std::move(engine);
 }

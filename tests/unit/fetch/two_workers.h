@@ -43,12 +43,9 @@ class TwoWorkersTest : public ::testing::Test {
   static constexpr char kSalt[] = "salt";
 
   static std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks) {
-    const engine::EngineOptions options = {
-        .model_folder = kModel, .backend = "reference", .threads = 1, .kv_bytes = 1 << 20};
-    const int64_t bytes = engine::Engine::Load(options).value()->store().layout().block_bytes();
-    engine::EngineOptions sized = options;
-    sized.kv_bytes = blocks * bytes;
-    return engine::Engine::Load(sized).value();
+    return engine::Engine::Load(
+               {.model_folder = kModel, .backend = "reference", .threads = 1, .kv_blocks = blocks})
+        .value();
   }
 
   explicit TwoWorkersTest(int64_t blocks = 24, PeerServerOptions options = {})
