@@ -53,8 +53,10 @@ Examples:
   baton model quantize /srv/llama-3.2-1b /srv/llama-3.2-1b-int8 --weights int8
   baton serve --model /srv/llama-3.2-1b-int8
       the same tokens as `--model /srv/llama-3.2-1b --weights int8`, with a start that converts nothing
+  baton model quantize /srv/llama-3.2-1b /srv/llama-3.2-1b-w8a8 --weights int8 --portable
+      as compressed-tensors writes it, for other programs, too; more is lost, which baton eval --reference measures
 
-The folder is one of compressed-tensors, which other programs read too. Workers pair if all of them have it.)";
+Workers pair if all of them have the folder.)";
 
 constexpr char kPruneExamples[] = R"(
 Examples:
@@ -283,6 +285,8 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   quantize->add_option("--weights", quantizing->weights, "Precision of matrices")
       ->check(CLI::IsMember({"int8", "int4"}))
       ->capture_default_str();
+  quantize->add_flag("--portable", quantizing->options.portable,
+                     "In a form that other programs read, which loses more (compressed-tensors)");
   CLI::App* prune = app->add_subcommand(
       "prune", "Write a copy of a mixture of experts without the experts that matter least for a text");
   prune->footer(kPruneExamples);

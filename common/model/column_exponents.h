@@ -37,5 +37,7 @@ class ColumnExponents {
 
 // e of one column.
 int8_t ExponentOf(float mean_square);
+// The largest magnitude of an e.
+inline constexpr int kMostExponent = 8;
 
 }  // namespace baton::model

@@ -138,7 +138,7 @@ std::vector<int64_t> DrawnIds(const ModelConfig& config) {
 bool HoldsIntegers(const QuantizationConfig& stored) {
   using Method = QuantizationConfig::Method;
   return stored.method == Method::kCompressedTensors || stored.method == Method::kGptq ||
-         stored.method == Method::kAwq;
+         stored.method == Method::kAwq || stored.method == Method::kBaton;
 }
 
 }  // namespace

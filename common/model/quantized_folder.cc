@@ -12,11 +12,13 @@
 
 #include "common/base/status.h"
 #include "common/model/checkpoint.h"
+#include "common/model/column_exponents.h"
 #include "common/model/config/config.h"
 #include "common/model/config/json_fields.h"
 #include "common/model/config/quantization.h"
 #include "common/model/folder_writer.h"
 #include "common/model/lattice.h"
+#include "common/model/measure_columns.h"
 #include "common/model/stored_matrix.h"
 #include "common/model/weights.h"
 #include "nlohmann/json.hpp"
@@ -43,27 +45,31 @@ struct PlannedMatrix {
   // The embeddings of a model that are its head, too: transformers shares the weight, and wants each to have
   // scales of its own.
   bool is_head = false;
+  const int8_t* exponents = nullptr;  // [cols], of the columns; null: all are 0
 };
 
 std::vector<TensorEntry> EntriesOf(const PlannedMatrix& matrix) {
-  const auto [name, rows, cols] = matrix.shape;
+  const auto [name, rows, cols, block] = matrix.shape;
   const std::string& prefix = matrix.prefix;
+  std::vector<TensorEntry> entries;
   if (matrix.precision == WeightPrecision::kInt8) {
-    std::vector<TensorEntry> entries = {{prefix + kWeight, "I8", {rows, cols}, rows * cols},
-                                        {prefix + "weight_scale", "F32", {rows, 1}, rows * 4}};
+    entries = {{prefix + kWeight, "I8", {rows, cols}, rows * cols},
+               {prefix + "weight_scale", "F32", {rows, 1}, rows * 4}};
     if (matrix.is_head) entries.push_back({"lm_head.weight_scale", "F32", {rows, 1}, rows * 4});
-    return entries;
+  } else {
+    const int64_t groups = LatticeGroups(cols), words = (cols + 7) / 8, zero_words = (rows + 7) / 8;
+    entries = {{prefix + "weight_packed", "I32", {rows, words}, rows * words * 4},
+               {prefix + "weight_scale", "F32", {rows, groups}, rows * groups * 4},
+               {prefix + "weight_zero_point", "I32", {zero_words, groups}, zero_words * groups * 4},
+               {prefix + "weight_shape", "I64", {2}, 16}};
   }
-  const int64_t groups = LatticeGroups(cols), words = (cols + 7) / 8, zero_words = (rows + 7) / 8;
-  return {{prefix + "weight_packed", "I32", {rows, words}, rows * words * 4},
-          {prefix + "weight_scale", "F32", {rows, groups}, rows * groups * 4},
-          {prefix + "weight_zero_point", "I32", {zero_words, groups}, zero_words * groups * 4},
-          {prefix + "weight_shape", "I64", {2}, 16}};
+  if (matrix.exponents != nullptr) entries.push_back({prefix + "weight_exponents", "I8", {cols}, cols});
+  return entries;
 }
 
 // The bytes of EntriesOf, one after the other.
 std::vector<std::byte> BytesOf(const PlannedMatrix& matrix, const ConvertedMatrix& made) {
-  const auto [name, rows, cols] = matrix.shape;
+  const auto [name, rows, cols, block] = matrix.shape;
   std::vector<std::byte> bytes;
   const auto add = [&bytes](const void* from, size_t size) {
     const auto* at = static_cast<const std::byte*>(from);
@@ -74,6 +80,7 @@ std::vector<std::byte> BytesOf(const PlannedMatrix& matrix, const ConvertedMatri
     for (int copy = 0; copy < (matrix.is_head ? 2 : 1); ++copy) {
       add(made.scales.data(), made.scales.size() * sizeof(float));
     }
+    if (matrix.exponents != nullptr) add(matrix.exponents, static_cast<size_t>(cols));
     return bytes;
   }
   const kernels::Quantization& q = made.view.quantization;
@@ -100,6 +107,7 @@ std::vector<std::byte> BytesOf(const PlannedMatrix& matrix, const ConvertedMatri
   }
   add(&rows, sizeof rows);
   add(&cols, sizeof cols);
+  if (matrix.exponents != nullptr) add(matrix.exponents, static_cast<size_t>(cols));
   return bytes;
 }
 
@@ -126,7 +134,7 @@ OrderedJson SchemeOf(WeightPrecision precision, bool rounds_rows, std::vector<st
   return scheme;
 }
 
-// What other programs need to know.
+// All that other programs need to know.
 OrderedJson ConfigOf(const std::vector<PlannedMatrix>& matrices, const std::set<std::string>& routers) {
   // The last parts of their names. Embeddings are looked up by ids, which other programs would round.
   std::map<std::pair<WeightPrecision, bool>, std::set<std::string>> modules;
@@ -197,12 +205,20 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
     matrices.push_back({.shape = shape,
                         .precision = precision,
                         .prefix = shape.name.substr(0, shape.name.size() - std::strlen(kWeight)),
-                        .is_head = config.tied_embeddings && precision == WeightPrecision::kInt8 &&
+                        .is_head = options.portable && config.tied_embeddings &&
+                                   precision == WeightPrecision::kInt8 &&
                                    shape.name == "model.embed_tokens.weight"});
     converted.insert(shape.name);
     all += shape.rows * shape.cols;
   }
   BATON_RETURN_IF_ERROR(MakeTarget(options.target));
+  Quantizer quantizer(options.precision, options.threads);
+  if (!options.portable) {
+    BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeKernels("cpu", options.threads));
+    BATON_ASSIGN_OR_RETURN(ColumnExponents exponents, MeasureColumns(options.source, *kernels));
+    quantizer.TransformColumns(std::move(exponents));
+    for (PlannedMatrix& matrix : matrices) matrix.exponents = quantizer.exponents().Of(matrix.shape.name);
+  }
 
   SafetensorsHeader header;
   for (const PlannedMatrix& matrix : matrices) {
@@ -219,12 +235,12 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
   }
   OutputFile file(options.target + "/model.safetensors");
   BATON_RETURN_IF_ERROR(file.Write(header.Bytes()));
-  Quantizer quantizer(options.precision, options.threads);
   for (const PlannedMatrix& matrix : matrices) {
     const StoredTensor& tensor = *checkpoint.Find(matrix.shape.name);
-    const auto [name, rows, cols] = matrix.shape;
+    const auto [name, rows, cols, block] = matrix.shape;
     const absl::StatusOr<ConvertedMatrix> made = quantizer.Convert(
-        name, {.data = tensor.bytes.data(), .dtype = tensor.dtype, .rows = rows, .cols = cols}, {0, cols});
+        name, {.data = tensor.bytes.data(), .dtype = tensor.dtype, .rows = rows, .cols = cols}, {0, cols},
+        block);
     if (!made.ok()) {
       return absl::Status(made.status().code(), fmt::format("{}: tensor \"{}\": {}", options.source, name,
                                                             std::string(made.status().message())));
@@ -241,7 +257,9 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
   BATON_ASSIGN_OR_RETURN(const std::string json, ReadTextFile(source_config, kMostConfigBytes));
   OrderedJson changed = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!changed.is_object()) return absl::InvalidArgumentError(source_config + ": is not a JSON object");
-  changed["quantization_config"] = ConfigOf(matrices, routers);
+  changed["quantization_config"] =
+      options.portable ? ConfigOf(matrices, routers)
+                       : OrderedJson{{"quant_method", "baton"}, {"numerics", kTransformedIntegers}};
   const std::string dumped = changed.dump(2) + "\n";
   OutputFile config_file(options.target + "/config.json");
   BATON_RETURN_IF_ERROR(config_file.Write(dumped));

@@ -1,9 +1,10 @@
-// WriteQuantized: a model folder with its matrices in fewer bits, as compressed-tensors writes them, so that
-// other programs read it too: int8 as `int-quantized` (W8A8: weights with a scale per row, activations with
-// one per token), 4 bits as `pack-quantized` with zeros, in groups of 16. Its columns are
-// not transformed, which other programs would not undo: a decoder loses more by it than by the source with
-// the same
-// --weights. Any thread.
+// WriteQuantized: a model folder with its matrices in fewer bits. Either as the cpu backend would make them
+// at load (quant_method "baton"): the same numbers, without the time. int8 has a scale for each row, 4 bits
+// are in groups of 16, and what a matrix's columns were multiplied by is an int8 exponent of 2 for each
+// (`weight_exponents`, if any is not 0); columns are transformed (kernels/column_transform.h). Or portable,
+// as compressed-tensors writes it, so that other programs read it too: int8 as `int-quantized` (W8A8: weights
+// with a scale per row, activations with one per token), 4 bits as `pack-quantized` with zeros. Its columns
+// are not transformed, which other programs would not undo, so more is lost. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ struct QuantizeOptions {
   std::string source;                                  // a model folder
   std::string target;                                  // is made; must not exist, or be empty
   WeightPrecision precision = WeightPrecision::kInt8;  // kInt8 or kInt4
+  bool portable = false;                               // as compressed-tensors
   int threads = 1;
   ConversionProgress progress = {};  // called after each matrix; or empty
 };

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/base/status.h"
 #include "common/model/lattice.h"
 #include "common/tensor/dtype.h"
 
@@ -81,6 +82,14 @@ WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor) 
   return sensitive ? WeightPrecision::kInt8 : precision;
 }
 
+absl::Status CheckBlocks(WeightPrecision precision, int64_t cols, Range own, int64_t block) {
+  if (own.begin % block == 0 && own.count % block == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "a rank would have {} of its {} columns, and {} weights transform blocks of {}, which can't be "
+      "cut: use fewer ranks, or --weights bf16",
+      own.count, cols, Name(precision), block));
+}
+
 bool Quantizer::Changes(DType dtype, std::string_view name) const {
   switch (PrecisionOf(precision_, name)) {
     case WeightPrecision::kStored:
@@ -131,12 +140,7 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
         << " blocks of " << block << " in " << matrix.cols << " columns";
     transform = {.block = block, .exponents = exponents_.Of(name)};
   }
-  if (own.begin % transform.block != 0 || own.count % transform.block != 0) {
-    return absl::InvalidArgumentError(fmt::format(
-        "a rank would have {} of its {} columns, and {} weights transform blocks of {}, which can't be "
-        "cut: use fewer ranks, or --weights bf16",
-        own.count, matrix.cols, Name(precision_), transform.block));
-  }
+  BATON_RETURN_IF_ERROR(CheckBlocks(precision_, matrix.cols, own, transform.block));
   const auto divisor = static_cast<float>(transform.block);
   const bool halves = precision == WeightPrecision::kInt4 && own.begin % kLatticeGroup == 0;
   ConvertedMatrix out;

@@ -53,6 +53,10 @@ bool IsRouter(std::string_view tensor);
 // Whoever changes the recipe changes the version in the digest of the weights (weights.cc).
 WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
 
+// INVALID_ARGUMENT: a rank that holds the columns `own` of `cols` would cut a block of them. precision: of
+// the message.
+absl::Status CheckBlocks(WeightPrecision precision, int64_t cols, Range own, int64_t block);
+
 // A matrix that was converted; the view points into it, and to what the quantizer has of its columns.
 struct ConvertedMatrix {
   std::vector<std::byte> values;

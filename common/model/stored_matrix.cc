@@ -11,7 +11,9 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/model/column_exponents.h"
 #include "common/model/lattice.h"
 #include "common/tensor/dtype.h"
 
@@ -269,6 +271,31 @@ absl::StatusOr<ConvertedMatrix> ReadPacked(const MatrixSource& source, Range own
   return PackedFloats(source, own, value, zero, scale);
 }
 
+// Baton's own: the tensors of compressed-tensors, of transformed columns, and their exponents if there are
+// any.
+absl::StatusOr<ConvertedMatrix> ReadTransformed(const MatrixSource& source, Range own, int64_t block) {
+  const bool bytes = source.Find("weight") != nullptr;
+  BATON_ASSIGN_OR_RETURN(ConvertedMatrix out, bytes ? ReadInt8(source, own) : ReadPacked(source, own));
+  if (!out.view.quantized()) {
+    return absl::InvalidArgumentError(
+        fmt::format("tensors \"{}*\" are no {}: quantize the original again", source.prefix,
+                    bytes ? "int8 with a scale per row" : "4 bits on the lattice of int8"));
+  }
+  out.view.quantization.transform.block = block;
+  if (source.Find("weight_exponents") == nullptr) return out;
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* exponents, source.Need("weight_exponents", 1, {{source.cols}}));
+  const auto* const of_columns = reinterpret_cast<const int8_t*>(exponents->bytes.data());
+  for (int64_t c = 0; c < source.cols; ++c) {
+    if (std::abs(of_columns[c]) > kMostExponent) {
+      return absl::InvalidArgumentError(
+          fmt::format("tensor \"{}weight_exponents\" has {} for column {}: at most {}", source.prefix,
+                      of_columns[c], c, kMostExponent));
+    }
+  }
+  out.view.quantization.transform.exponents = of_columns;
+  return out;
+}
+
 // GPTQ: words of consecutive columns, [cols / per word][rows]; zeros packed along rows.
 absl::StatusOr<ConvertedMatrix> ReadGptq(const MatrixSource& source, Range own,
                                          const QuantizationConfig& config) {
@@ -375,7 +402,8 @@ constexpr std::string_view kCompanions[] = {"weight_packed",    "weight_scale",
                                             "input_scale",      "input_zero_point",
                                             "output_scale",     "activation_scale",
                                             "qweight",          "qzeros",
-                                            "scales",           "g_idx"};
+                                            "scales",           "g_idx",
+                                            "weight_exponents"};
 
 std::string PrefixOf(const std::string& name) {
   constexpr std::string_view kWeight = "weight";
@@ -406,10 +434,11 @@ std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const 
 }
 
 absl::StatusOr<ConvertedMatrix> MatrixReader::Read(const std::string& name, int64_t rows, int64_t cols,
-                                                   Range own) const {
+                                                   Range own, int64_t block) const {
   if (!fused_.TensorsOf(name).empty()) return fused_.Read(name, rows, cols, own);
   const MatrixSource source = {checkpoint_, PrefixOf(name), rows, cols};
   if (config_.method == QuantizationConfig::Method::kGguf) return ReadGguf(source, own);
+  if (config_.method == QuantizationConfig::Method::kBaton) return ReadTransformed(source, own, block);
   if (const StoredTensor* const weight = source.Find("weight"); weight != nullptr) {
     return weight->dtype == DType::kF8 ? ReadFloat8(source, own, config_) : ReadInt8(source, own);
   }
@@ -427,6 +456,9 @@ ConvertedMatrix Columns(ConvertedMatrix matrix, Range own) {
   const kernels::WeightView& from = matrix.view;
   if (own.begin == 0 && own.count == from.cols) return matrix;
   const kernels::Quantization& q = from.quantization;
+  kernels::ColumnTransform transform = q.transform;
+  BATON_CHECK(own.begin % transform.block == 0 && own.count % transform.block == 0) << transform.block;
+  if (transform.exponents != nullptr) transform.exponents += own.begin;
   ConvertedMatrix out;
   out.scales = matrix.scales;
   out.view = from;
@@ -457,7 +489,10 @@ ConvertedMatrix Columns(ConvertedMatrix matrix, Range own) {
     if (q.bits != 0) out.view.quantization = {.bits = 8, .group = own.count};
   }
   out.view.data = out.values.data();
-  if (q.bits != 0) out.view.quantization.scales = out.scales.data();
+  if (q.bits != 0) {
+    out.view.quantization.scales = out.scales.data();
+    out.view.quantization.transform = transform;
+  }
   return out;
 }
 

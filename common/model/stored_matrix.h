@@ -29,8 +29,10 @@ class MatrixReader {
   // quantized, and its rows are in order and its own tensor.
   std::vector<std::string> TensorsOf(const std::string& name) const;
   // Rows `own` of a quantized matrix [rows, cols]. INVALID_ARGUMENT names the tensor that is missing or whose
-  // shape or type does not fit. own.count 0: checks alone.
-  absl::StatusOr<ConvertedMatrix> Read(const std::string& name, int64_t rows, int64_t cols, Range own) const;
+  // shape or type does not fit. own.count 0: checks alone. block: columns that are transformed together in
+  // folders that hold transformed columns.
+  absl::StatusOr<ConvertedMatrix> Read(const std::string& name, int64_t rows, int64_t cols, Range own,
+                                       int64_t block = 1) const;
 
  private:
   const Checkpoint& checkpoint_;
@@ -39,6 +41,7 @@ class MatrixReader {
 };
 
 // The columns `own` of a matrix: the same numbers. 4 bits become int8 if `own` does not begin with a group.
+// `own` cuts no block of a transform.
 ConvertedMatrix Columns(ConvertedMatrix matrix, Range own);
 
 // What --weights would have made of it: kInt8, kInt4, or kStored for all else.

@@ -123,7 +123,7 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   }
   const MatrixReader reader(checkpoint, stored,
                             summary.config.experts.fused ? summary.config.experts.experts : 0);
-  for (const auto& [name, rows, cols] : MatricesOf(checkpoint, summary.config)) {
+  for (const auto& [name, rows, cols, block] : MatricesOf(checkpoint, summary.config)) {
     const int64_t values = rows * cols, int8 = values + rows * int64_t{sizeof(float)};
     // A group of 4 bits has a byte for its factor and zero.
     const int64_t int4 = rows * int64_t{sizeof(float)} + rows * LatticeGroups(cols) * (kLatticeGroup / 2 + 1);
@@ -136,7 +136,7 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
     WeightPrecision kept = WeightPrecision::kStored;
     if (!reader.TensorsOf(name).empty()) {
       // A row shows it.
-      const absl::StatusOr<ConvertedMatrix> row = reader.Read(name, rows, cols, {0, 1});
+      const absl::StatusOr<ConvertedMatrix> row = reader.Read(name, rows, cols, {0, 1}, block);
       if (row.ok()) {
         const bool bf16 = !row->view.quantized() && row->view.dtype == tensor::DType::kBF16;
         kept = bf16 ? WeightPrecision::kBF16 : PrecisionOf(row->view);

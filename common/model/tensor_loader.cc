@@ -128,7 +128,7 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
 absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, int64_t cols, Range own_cols,
                                                         int64_t block) {
   const Range own = kernels_ != nullptr ? part.own : Range{0, 0};
-  BATON_ASSIGN_OR_RETURN(ConvertedMatrix whole, quantized_.Read(part.name, part.rows, cols, own));
+  BATON_ASSIGN_OR_RETURN(ConvertedMatrix whole, quantized_.Read(part.name, part.rows, cols, own, block));
   if (kernels_ == nullptr) return whole;
   const WeightPrecision wanted =
       quantizer_ == nullptr ? WeightPrecision::kStored : PrecisionOf(quantizer_->precision(), part.name);
@@ -136,6 +136,8 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
                         ? wanted == PrecisionOf(whole.view)
                         : quantizer_ == nullptr || !quantizer_->Changes(whole.view.dtype, part.name);
   if (wanted == WeightPrecision::kStored || kept) {
+    BATON_RETURN_IF_ERROR(
+        CheckBlocks(PrecisionOf(whole.view), cols, own_cols, whole.view.quantization.transform.block));
     return Columns(std::move(whole), own_cols);
   }
   converted_ = true;

@@ -449,7 +449,7 @@ std::vector<MatrixShape> MatricesOf(const Checkpoint& checkpoint, const ModelCon
     for (const TensorPart& part : source.parts) {
       // Parts of one tensor follow each other.
       if (!matrices.empty() && matrices.back().name == part.name) continue;
-      matrices.push_back({part.name, part.rows, source.cols});
+      matrices.push_back({part.name, part.rows, source.cols, source.block});
     }
   }
   return matrices;

@@ -143,10 +143,11 @@ std::string HostOnly(const ModelConfig& config);
 absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
                           const QuantizationConfig& stored);
 
-// The matrices of the model, [rows, columns] each: what a quantizer converts.
+// The matrices of the model, [rows, columns] each: what a quantizer converts. block: of columns that are
+// transformed together.
 struct MatrixShape {
   std::string name;
-  int64_t rows = 0, cols = 0;
+  int64_t rows = 0, cols = 0, block = 1;
 };
 std::vector<MatrixShape> MatricesOf(const Checkpoint& checkpoint, const ModelConfig& config);
 

@@ -130,7 +130,13 @@ absl::StatusOr<QuantizationConfig> QuantizationConfig::FromJson(const Json& json
   JsonFields fields(*found, kWhere);
   const std::string method = OneOf(fields, "quant_method", kQuantizationMethods, "");
   absl::Status status = fields.status();
-  if (method == "compressed-tensors") {
+  if (method == "baton") {
+    config.method = Method::kBaton;
+    if (const std::string numerics = fields.Text("numerics", ""); numerics != kTransformedIntegers) {
+      fields.Refuse("numerics", fmt::format("is \"{}\", and this version has {}: quantize the original again",
+                                            numerics, kTransformedIntegers));
+    }
+  } else if (method == "compressed-tensors") {
     config.method = Method::kCompressedTensors;
     ReadCompressedTensors(fields, status);
   } else if (method == "gptq") {
@@ -185,6 +191,8 @@ std::string QuantizationConfig::Describe() const {
       return "gguf";
     case Method::kMxfp4:
       return "mxfp4";
+    case Method::kBaton:
+      return fmt::format("baton, {}", kTransformedIntegers);
     case Method::kFp8:
       return block_rows == 0 ? "fp8" : fmt::format("fp8, blocks of {} x {}", block_rows, block_cols);
   }

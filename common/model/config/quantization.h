@@ -14,8 +14,12 @@
 namespace baton::model {
 
 // The values of quant_method that are known.
-inline constexpr std::string_view kQuantizationMethods[] = {"compressed-tensors", "gptq", "awq", "fp8",
-                                                            "mxfp4"};
+inline constexpr std::string_view kQuantizationMethods[] = {
+    "compressed-tensors", "gptq", "awq", "fp8", "mxfp4", "baton"};
+
+// The class of numbers that a folder of the method "baton" holds: integers of transformed columns, as the cpu
+// backend makes them at load (kernels/column_transform.h).
+inline constexpr std::string_view kTransformedIntegers = "cpu-i8/2";
 
 struct QuantizationConfig {
   enum class Method {
@@ -26,6 +30,7 @@ struct QuantizationConfig {
     kGguf,               // what each tensor of a GGUF file says of itself
     kFp8,                // float8 e4m3 with scales per tensor, row or block
     kMxfp4,              // E2M1 in groups of 32 with an E8M0 scale: experts of gpt-oss (fused_experts.h)
+    kBaton,              // int8 and 4 bits of transformed columns (quantized_folder.h)
   };
   Method method = Method::kNone;
   int bits = 0;       // of a packed value: 4 or 8 (gptq, awq); of compressed-tensors each matrix shows it

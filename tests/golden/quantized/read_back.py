@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads a folder of `baton model quantize` with compressed-tensors, and says how far its numbers are from the source's.
 
-    baton model quantize SOURCE FOLDER --weights int4
+    baton model quantize SOURCE FOLDER --weights int4 --portable
     ./read_back.py SOURCE FOLDER      # versions: requirements.txt
 
 Exit 1 if a matrix can't be read, or is further from its source than its precision explains.

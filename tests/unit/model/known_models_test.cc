@@ -33,7 +33,7 @@ A model folder loads if its `architectures`, or without these its `model_type`, 
 an option of a known one that Baton does not implement: `baton model inspect FOLDER` says which. The backends `cpu` and `reference`
 run all of them, from BF16, F16 or F32 and with any `--weights`. The column `cuda` is about these, too: GPUs take no quantized weights.
 
-The last columns are the values of `quant_method` in `quantization_config`.
+The last columns are the values of `quant_method` in `quantization_config`; `baton` is that of `baton model quantize`.
 
 )";
 
@@ -66,6 +66,7 @@ json Quantized(json config, std::string_view method) {
   json& fields = config["quantization_config"];
   fields = {{"quant_method", method}};
   if (method == "gptq") fields.update({{"bits", 4}, {"group_size", 128}});
+  if (method == "baton") fields["numerics"] = kTransformedIntegers;
   if (method == "compressed-tensors") {
     fields["config_groups"] = {{"group_0", {{"weights", {{"num_bits", 8}}}}}};
   }

@@ -16,6 +16,7 @@
 #include "common/model/checkpoint.h"
 #include "common/model/config/quantization.h"
 #include "common/model/decoder.h"
+#include "common/model/measure_columns.h"
 #include "common/model/stored_matrix.h"
 #include "common/model/summary.h"
 #include "common/model/weights.h"
@@ -31,14 +32,20 @@ class QuantizedFolderTest : public testing::Test {
   QuantizedFolderTest() { std::filesystem::remove_all(target_); }
   ~QuantizedFolderTest() override { std::filesystem::remove_all(target_); }
 
-  absl::Status Write(const std::string& source, WeightPrecision precision) {
-    return WriteQuantized({.source = source, .target = target_, .precision = precision, .threads = 2});
+  absl::Status Write(const std::string& source, WeightPrecision precision, bool portable = true) {
+    return WriteQuantized(
+        {.source = source, .target = target_, .precision = precision, .portable = portable, .threads = 2});
   }
   // Of the last position of a prompt, by the cpu backend.
   static std::vector<float> Logits(const std::string& folder, WeightPrecision precision,
-                                   int64_t* bytes = nullptr) {
+                                   int64_t* bytes = nullptr, std::string* numerics = nullptr) {
+    ColumnExponents exponents;
+    if (MakesIntegers(precision)) {
+      exponents = MeasureColumns(folder, **kernels::MakeCpuKernels({.threads = 1})).value();
+    }
     const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
-    const auto decoder = Decoder::Load(folder, *kernels, {.precision = precision});
+    const auto decoder = Decoder::Load(folder, *kernels, {.precision = precision, .exponents = exponents});
+    if (numerics != nullptr) *numerics = kernels->numerics();
     EXPECT_TRUE(decoder.ok()) << decoder.status();
     if (!decoder.ok()) return {};
     if (bytes != nullptr) *bytes = (*decoder)->weight_bytes();
@@ -81,6 +88,111 @@ class QuantizedFolderTest : public testing::Test {
 
   const std::string target_ = testing::TempDir() + "/quantized-folder-" + std::to_string(getpid());
 };
+
+// As the kernels would convert it at load, to the bit.
+TEST_F(QuantizedFolderTest, IsWhatAConversionAtLoadMakes) {
+  for (const char* model : {"llama-mha", "llama-gqa-tied", "llama-bias", "qwen3-window", "phi3-long",
+                            "ernie4-5-defaults", "mixtral", "llama-heads-of-20"}) {
+    for (const WeightPrecision precision : {WeightPrecision::kInt8, WeightPrecision::kInt4}) {
+      SCOPED_TRACE(std::string(model) + " " + std::string(Name(precision)));
+      std::filesystem::remove_all(target_);
+      const ModelFolder source(model);
+      const absl::Status written = Write(source.path(), precision, /*portable=*/false);
+      if (precision == WeightPrecision::kInt4 && absl::IsInvalidArgument(written)) continue;
+      ASSERT_TRUE(written.ok()) << written;
+      int64_t at_load = 0, stored = 0;
+      std::string numerics, of_folder;
+      const std::vector<float> logits = Logits(source.path(), precision, &at_load, &numerics);
+      EXPECT_EQ(Logits(target_, WeightPrecision::kStored, &stored, &of_folder), logits);
+      EXPECT_EQ(stored, at_load);
+      EXPECT_EQ(of_folder, numerics);
+      EXPECT_THAT(of_folder, HasSubstr(std::string(kTransformedIntegers)));
+      EXPECT_EQ(Logits(target_, precision), logits) << "nothing is converted a second time";
+      const auto summary = ModelSummary::Load(target_);
+      ASSERT_TRUE(summary.ok()) << summary.status();
+      EXPECT_TRUE(summary->loads.ok()) << summary->loads;
+      EXPECT_EQ(summary->quantization, "baton, cpu-i8/2");
+      EXPECT_EQ(summary->WeightBytes(WeightPrecision::kStored), summary->WeightBytes(precision));
+    }
+  }
+}
+
+// A rank has half of the columns: those that it would have converted.
+TEST_F(QuantizedFolderTest, RanksHaveTheirColumns) {
+  const ModelFolder source("llama-mha");
+  ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt4, /*portable=*/false).ok());
+  const auto original = Checkpoint::Open(source.path()), made = Checkpoint::Open(target_);
+  const auto config = ModelConfig::Load(source.path());
+  const auto quantization = QuantizationConfig::Load(target_);
+  ASSERT_TRUE(original.ok() && made.ok() && config.ok() && quantization.ok());
+  Quantizer quantizer(WeightPrecision::kInt4, 1);
+  quantizer.TransformColumns(
+      MeasureColumns(source.path(), **kernels::MakeCpuKernels({.threads = 1})).value());
+  int cut = 0;
+  for (const auto& [name, rows, cols, block] : MatricesOf(*original, *config)) {
+    if (!name.ends_with("o_proj.weight") && !name.ends_with("down_proj.weight")) continue;
+    const Range half = {cols / 2, cols / 2};
+    const ConvertedMatrix own =
+        Columns(MatrixReader(*made, *quantization).Read(name, rows, cols, {0, rows}, block).value(), half);
+    const StoredTensor& tensor = *original->Find(name);
+    const ConvertedMatrix expected =
+        quantizer
+            .Convert(name, {.data = tensor.bytes.data(), .dtype = tensor.dtype, .rows = rows, .cols = cols},
+                     half, block)
+            .value();
+    EXPECT_GT(block, 1);
+    std::vector<float> got(static_cast<size_t>(half.count)), wanted(got.size());
+    for (int64_t r = 0; r < rows; ++r) {
+      kernels::ReadRow(own.view, r, got);
+      kernels::ReadRow(expected.view, r, wanted);
+      ASSERT_EQ(got, wanted) << name << " " << r;
+    }
+    ++cut;
+  }
+  EXPECT_EQ(cut, 4);
+}
+
+TEST_F(QuantizedFolderTest, RefusesExponentsThatNobodyWrites) {
+  const ModelFolder source("llama-mha");
+  ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt8, /*portable=*/false).ok());
+  const auto made = Checkpoint::Open(target_);
+  ASSERT_TRUE(made.ok());
+  constexpr char kName[] = "model.layers.1.self_attn.o_proj.weight_exponents";
+  ASSERT_NE(made->Find(kName), nullptr);
+  // The bytes lie in the file as the checkpoint maps them.
+  std::string file;
+  {
+    std::ifstream in(target_ + "/model.safetensors", std::ios::binary);
+    file.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto& bytes = made->Find(kName)->bytes;
+  const std::string pattern(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const size_t header = *reinterpret_cast<const uint64_t*>(file.data());
+  const auto offsets = nlohmann::json::parse(file.substr(8, header))[kName]["data_offsets"];
+  const size_t at = 8 + header + offsets[0].get<size_t>();
+  ASSERT_EQ(file.substr(at, bytes.size()), pattern);
+  file[at + 3] = 100;
+  std::ofstream(target_ + "/model.safetensors", std::ios::binary | std::ios::trunc) << file;
+  const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+  EXPECT_THAT(std::string(Decoder::Load(target_, *kernels, {}).status().message()),
+              HasSubstr("weight_exponents\" has 100 for column 3: at most 8"));
+}
+
+TEST_F(QuantizedFolderTest, SaysOfWhatClassItIs) {
+  const ModelFolder source("llama-mha");
+  ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt8, /*portable=*/false).ok());
+  auto json = nlohmann::json::parse(std::ifstream(target_ + "/config.json"));
+  EXPECT_EQ(json["quantization_config"],
+            (nlohmann::json{{"quant_method", "baton"}, {"numerics", "cpu-i8/2"}}));
+  json["quantization_config"]["numerics"] = "cpu-i8/3";
+  std::ofstream(target_ + "/config.json", std::ios::trunc) << json;
+  const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+  const auto other = Decoder::Load(target_, *kernels, {});
+  EXPECT_THAT(
+      std::string(other.status().message()),
+      HasSubstr("\"numerics\" is \"cpu-i8/3\", and this version has cpu-i8/2: quantize the original again"));
+  EXPECT_THAT(std::string(other.status().message()), HasSubstr(target_));
+}
 
 // Its columns are not transformed, which other programs would not undo: it has the numbers of a quantizer
 // that does not, and is no folder that a conversion at load could be told from.

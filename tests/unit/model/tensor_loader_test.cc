@@ -57,7 +57,9 @@ TEST_F(TensorLoaderTest, BesideStoredIntegersColumnsAreNotTransformed) {
   ASSERT_EQ(numbers.dtype, tensor::DType::kF32);
   const std::vector<int64_t> shape = numbers.shape;
   ASSERT_TRUE(
-      WriteQuantized({.source = folder.path(), .target = target, .precision = WeightPrecision::kInt8}).ok());
+      WriteQuantized(
+          {.source = folder.path(), .target = target, .precision = WeightPrecision::kInt8, .portable = true})
+          .ok());
   std::filesystem::copy(
       target, folder.path(),
       std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
