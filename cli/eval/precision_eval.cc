@@ -266,11 +266,11 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> ReadWindows(const std::string&
         fmt::format("{}: has {} tokens: it takes at least {}", path, tokens, kLeastTokens));
   }
   const int64_t each = window - std::ssize(prefix);
-  if (each < 1) {
-    return absl::InvalidArgumentError(
-        fmt::format("the tokenizer puts {} tokens before a text: use a --window of {} at "
-                    "least",
-                    prefix.size(), prefix.size() + 1));
+  if (const int64_t least = std::max<int64_t>(2, std::ssize(prefix) + 1); window < least) {
+    return absl::InvalidArgumentError(fmt::format(
+        "windows of {} tokens compare nothing, as the tokenizer puts {} before a text: use a --window of {} "
+        "at least, and a model whose context is as long",
+        window, prefix.size(), least));
   }
   std::vector<std::vector<TokenId>> windows;
   for (int64_t first = 0; first < tokens; first += each) {

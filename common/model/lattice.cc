@@ -11,8 +11,9 @@
 namespace baton::model {
 namespace {
 
-// Below this, a scale could be a number without all of its bits.
-constexpr float kLeastScale = 0x1p-100f;
+// Below this, a scale could be a number without all of its bits; divided by a block of columns it still has
+// them.
+constexpr float kLeastScale = 0x1p-100f, kLeastDivided = 0x1p-120f;
 constexpr int kMostFactor = 16, kMostValue = 15, kMostInteger = 127;
 
 // The nearest integer, ties to even, of a number below 2^22: what is left of it beside 1.5 * 2^23.
@@ -167,7 +168,7 @@ std::optional<float> LatticeOf(std::span<const float> scales, std::span<uint8_t>
   }
   int lowest = INT_MAX;  // exponent of the last bit of them all
   for (const float scale : scales) {
-    if (!(scale >= kLeastScale) || !std::isfinite(scale)) return std::nullopt;
+    if (!(scale >= kLeastDivided) || !std::isfinite(scale)) return std::nullopt;
     lowest = std::min(lowest, std::ilogb(scale) - 23);
   }
   uint64_t common = 0;

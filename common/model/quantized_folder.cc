@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <map>
@@ -45,7 +46,7 @@ struct PlannedMatrix {
   // The embeddings of a model that are its head, too: transformers shares the weight, and wants each to have
   // scales of its own.
   bool is_head = false;
-  const int8_t* exponents = nullptr;  // [cols], of the columns; null: all are 0
+  std::vector<int8_t> exponents = {};  // [cols], of transformed columns; empty: they are not transformed
 };
 
 std::vector<TensorEntry> EntriesOf(const PlannedMatrix& matrix) {
@@ -63,7 +64,9 @@ std::vector<TensorEntry> EntriesOf(const PlannedMatrix& matrix) {
                {prefix + "weight_zero_point", "I32", {zero_words, groups}, zero_words * groups * 4},
                {prefix + "weight_shape", "I64", {2}, 16}};
   }
-  if (matrix.exponents != nullptr) entries.push_back({prefix + "weight_exponents", "I8", {cols}, cols});
+  if (!matrix.exponents.empty()) {
+    entries.push_back({prefix + "weight_exponents", "I8", {cols / block, block}, cols});
+  }
   return entries;
 }
 
@@ -80,7 +83,7 @@ std::vector<std::byte> BytesOf(const PlannedMatrix& matrix, const ConvertedMatri
     for (int copy = 0; copy < (matrix.is_head ? 2 : 1); ++copy) {
       add(made.scales.data(), made.scales.size() * sizeof(float));
     }
-    if (matrix.exponents != nullptr) add(matrix.exponents, static_cast<size_t>(cols));
+    add(matrix.exponents.data(), matrix.exponents.size());
     return bytes;
   }
   const kernels::Quantization& q = made.view.quantization;
@@ -107,7 +110,7 @@ std::vector<std::byte> BytesOf(const PlannedMatrix& matrix, const ConvertedMatri
   }
   add(&rows, sizeof rows);
   add(&cols, sizeof cols);
-  if (matrix.exponents != nullptr) add(matrix.exponents, static_cast<size_t>(cols));
+  add(matrix.exponents.data(), matrix.exponents.size());
   return bytes;
 }
 
@@ -211,14 +214,24 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
     converted.insert(shape.name);
     all += shape.rows * shape.cols;
   }
-  BATON_RETURN_IF_ERROR(MakeTarget(options.target));
   Quantizer quantizer(options.precision, options.threads);
   if (!options.portable) {
     BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeKernels("cpu", options.threads));
-    BATON_ASSIGN_OR_RETURN(ColumnExponents exponents, MeasureColumns(options.source, *kernels));
-    quantizer.TransformColumns(std::move(exponents));
-    for (PlannedMatrix& matrix : matrices) matrix.exponents = quantizer.exponents().Of(matrix.shape.name);
+    absl::StatusOr<ColumnExponents> exponents = MeasureColumns(options.source, *kernels);
+    if (!exponents.ok()) {
+      return absl::Status(exponents.status().code(),
+                          fmt::format("{}: its columns can't be measured, which --portable does without: {}",
+                                      options.source, std::string(exponents.status().message())));
+    }
+    quantizer.TransformColumns(*std::move(exponents));
+    for (PlannedMatrix& matrix : matrices) {
+      matrix.exponents.resize(static_cast<size_t>(matrix.shape.cols));
+      if (const int8_t* measured = quantizer.exponents().Of(matrix.shape.name); measured != nullptr) {
+        std::copy_n(measured, matrix.shape.cols, matrix.exponents.begin());
+      }
+    }
   }
+  BATON_RETURN_IF_ERROR(MakeTarget(options.target));
 
   SafetensorsHeader header;
   for (const PlannedMatrix& matrix : matrices) {

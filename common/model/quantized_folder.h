@@ -1,7 +1,7 @@
 // WriteQuantized: a model folder with its matrices in fewer bits. Either as the cpu backend would make them
 // at load (quant_method "baton"): the same numbers, without the time. int8 has a scale for each row, 4 bits
-// are in groups of 16, and what a matrix's columns were multiplied by is an int8 exponent of 2 for each
-// (`weight_exponents`, if any is not 0); columns are transformed (kernels/column_transform.h). Or portable,
+// are in groups of 16; columns are transformed (kernels/column_transform.h), in blocks of `weight_exponents`
+// [columns / block, block], the exponents of two that they were multiplied by. Or portable,
 // as compressed-tensors writes it, so that other programs read it too: int8 as `int-quantized` (W8A8: weights
 // with a scale per row, activations with one per token), 4 bits as `pack-quantized` with zeros. Its columns
 // are not transformed, which other programs would not undo, so more is lost. Any thread.

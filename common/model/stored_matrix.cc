@@ -271,28 +271,38 @@ absl::StatusOr<ConvertedMatrix> ReadPacked(const MatrixSource& source, Range own
   return PackedFloats(source, own, value, zero, scale);
 }
 
-// Baton's own: the tensors of compressed-tensors, of transformed columns, and their exponents if there are
-// any.
+// Baton's own: the tensors of compressed-tensors, of transformed columns, and the exponents of these in
+// blocks of columns that are transformed together.
 absl::StatusOr<ConvertedMatrix> ReadTransformed(const MatrixSource& source, Range own, int64_t block) {
-  const bool bytes = source.Find("weight") != nullptr;
+  const bool bytes = source.Find("weight") != nullptr, packed = source.Find("weight_packed") != nullptr;
+  if (bytes && packed) {
+    return absl::InvalidArgumentError(
+        fmt::format("there are both \"{0}weight\" and \"{0}weight_packed\"", source.prefix));
+  }
   BATON_ASSIGN_OR_RETURN(ConvertedMatrix out, bytes ? ReadInt8(source, own) : ReadPacked(source, own));
   if (!out.view.quantized()) {
     return absl::InvalidArgumentError(
         fmt::format("tensors \"{}*\" are no {}: quantize the original again", source.prefix,
                     bytes ? "int8 with a scale per row" : "4 bits on the lattice of int8"));
   }
-  out.view.quantization.transform.block = block;
-  if (source.Find("weight_exponents") == nullptr) return out;
-  BATON_ASSIGN_OR_RETURN(const StoredTensor* exponents, source.Need("weight_exponents", 1, {{source.cols}}));
+  BATON_CHECK(block >= 1 && source.cols % block == 0) << block;
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* exponents,
+                         source.Need("weight_exponents", 1, {{source.cols / block, block}}));
+  if (exponents->unsigned_bytes) {
+    return absl::InvalidArgumentError(fmt::format("tensor \"{}weight_exponents\" is stored as {}, not as I8",
+                                                  source.prefix, exponents->TypeName()));
+  }
   const auto* const of_columns = reinterpret_cast<const int8_t*>(exponents->bytes.data());
+  bool any = false;
   for (int64_t c = 0; c < source.cols; ++c) {
     if (std::abs(of_columns[c]) > kMostExponent) {
       return absl::InvalidArgumentError(
           fmt::format("tensor \"{}weight_exponents\" has {} for column {}: at most {}", source.prefix,
                       of_columns[c], c, kMostExponent));
     }
+    any |= of_columns[c] != 0;
   }
-  out.view.quantization.transform.exponents = of_columns;
+  out.view.quantization.transform = {.block = block, .exponents = any ? of_columns : nullptr};
   return out;
 }
 
@@ -402,8 +412,10 @@ constexpr std::string_view kCompanions[] = {"weight_packed",    "weight_scale",
                                             "input_scale",      "input_zero_point",
                                             "output_scale",     "activation_scale",
                                             "qweight",          "qzeros",
-                                            "scales",           "g_idx",
-                                            "weight_exponents"};
+                                            "scales",           "g_idx"};
+// The same in Baton's own folders.
+constexpr std::string_view kOwnCompanions[] = {"weight_packed", "weight_scale", "weight_zero_point",
+                                               "weight_shape", "weight_exponents"};
 
 std::string PrefixOf(const std::string& name) {
   constexpr std::string_view kWeight = "weight";
@@ -426,7 +438,9 @@ std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const 
   }
   if (plain != nullptr && plain->integer_bytes == 0 && plain->dtype != DType::kF8) return names;
   if (plain != nullptr) names.push_back(name);
-  for (const std::string_view companion : kCompanions) {
+  const bool own = config_.method == QuantizationConfig::Method::kBaton;
+  for (const std::string_view companion : own ? std::span<const std::string_view>(kOwnCompanions)
+                                              : std::span<const std::string_view>(kCompanions)) {
     std::string tensor = PrefixOf(name) + std::string(companion);
     if (checkpoint_.Find(tensor) != nullptr) names.push_back(std::move(tensor));
   }

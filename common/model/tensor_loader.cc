@@ -60,7 +60,20 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
   if (kernels_ == nullptr) return nullptr;
   const auto transformed = [](const WeightView& view) { return !view.quantization.transform.none(); };
   const auto kept = [&](const WeightView& view) { return view.quantized() && !transformed(view); };
-  if (std::ranges::any_of(read.views, transformed) && std::ranges::any_of(read.views, kept)) {
+  if (own_folder_) {
+    // They multiply one input, which has one transform.
+    for (size_t i = 1; i < read.views.size(); ++i) {
+      const WeightView &a = read.views.front(), &b = read.views[i];
+      if (!a.quantized() || !b.quantized() ||
+          kernels::SameTransform(a.quantization.transform, b.quantization.transform, own_cols.count)) {
+        continue;
+      }
+      return Refused(parts[i].name,
+                     absl::InvalidArgumentError(fmt::format(
+                         "its columns are transformed unlike those of \"{}\": quantize the original again",
+                         parts.front().name)));
+    }
+  } else if (std::ranges::any_of(read.views, transformed) && std::ranges::any_of(read.views, kept)) {
     // Beside integers that are kept as they are stored, the rest is made of the same columns.
     read = {};
     BATON_RETURN_IF_ERROR(ReadAll(parts, cols, own_cols, /*block=*/0, &read));

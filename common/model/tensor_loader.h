@@ -46,6 +46,7 @@ class TensorLoader {
         checkpoint_(checkpoint),
         kernels_(kernels),
         quantizer_(quantizer),
+        own_folder_(stored.method == QuantizationConfig::Method::kBaton),
         quantized_(checkpoint, stored, fused_experts),
         fused_(checkpoint, stored, fused_experts) {}
 
@@ -89,6 +90,7 @@ class TensorLoader {
   const Checkpoint& checkpoint_;
   kernels::Kernels* const kernels_;  // null: shapes are checked, nothing is packed
   Quantizer* const quantizer_;       // null: nothing is converted
+  const bool own_folder_;            // of `baton model quantize`: integers are of transformed columns
   const MatrixReader quantized_;
   const FusedExperts fused_;  // of which these are the biases
   bool converted_ = false;

@@ -1,7 +1,7 @@
 // QuantizationConfig: what a config.json says of how its weights were quantized: as compressed-tensors
-// (github.com/vllm-project/compressed-tensors), GPTQ, AutoAWQ, the FP8 checkpoints and gpt-oss write it. It
-// says how bytes are to be read; which matrices are quantized, the tensors' names tell. What is not known is
-// refused by name. Plain data, any thread.
+// (github.com/vllm-project/compressed-tensors), GPTQ, AutoAWQ, the FP8 checkpoints, gpt-oss and `baton model
+// quantize` write it. It says how bytes are to be read; which matrices are quantized, the tensors' names
+// tell. What is not known is refused by name. Plain data, any thread.
 #pragma once
 
 #include <cstdint>

@@ -55,6 +55,12 @@ TEST(ModelQuantizeTest, WritesAFolderThatAnswers) {
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_FALSE(answer.out.empty());
   std::filesystem::remove_all(target);
+  const Outcome portable =
+      RunBaton({"model", "quantize", std::string(BATON_SOURCE_DIR) + "/models/baton-tiny", target,
+                "--weights", "int8", "--portable"});
+  EXPECT_EQ(portable.code, 0) << portable.err;
+  EXPECT_THAT(RunBaton({"model", "inspect", target}).out, HasSubstr("compressed-tensors"));
+  std::filesystem::remove_all(target);
 }
 
 TEST(ModelInspectTest, AGgufFileLoads) {
