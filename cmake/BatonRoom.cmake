@@ -54,14 +54,14 @@ endfunction()
 
 # baton_test(<name> LABEL unit|contract|integration|e2e|golden SOURCES ... DEPS ...): a GoogleTest binary whose
 # tests CTest sees one by one. THREADS: several threads meet in the tested code. Its label says so, `baton_thread_tests_PART` builds all
-# such binaries, and ThreadSanitizer's section of scripts/nightly runs them. APART: as for baton_room.
+# such binaries, and ThreadSanitizer's section of scripts/nightly runs them. APART: as for baton_room. ALONE: none of its tests runs beside another one.
 # COST says in one more word of the label when the tests run. scripts/test runs fast (no socket, no process, no clock; the default of unit,
 # contract, golden and fuzz), net (sockets in one process; the default of integration) and proc (starts processes; one test at a time);
 # scripts/nightly and `scripts/test --all` run night (the default of e2e and fault), too. Two filters of GoogleTest pick tests of another cost than the
 # target's: SMOKE, which are proc, and WALL, which are night and alone on the machine, because their claim is a bound in real time.
 include(GoogleTest)
 function(baton_test name)
-  cmake_parse_arguments(ARG "THREADS;APART" "COST;LABEL;SMOKE;TIMEOUT;WALL" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE;THREADS;APART" "COST;LABEL;SMOKE;TIMEOUT;WALL" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_COST)
     set(ARG_COST fast)
     if(ARG_LABEL STREQUAL "integration")
@@ -124,7 +124,7 @@ macro(baton_discover_tests name cost filter)
   set(alone)
   if("${cost}" STREQUAL "proc")
     set(alone PROCESSORS 2)  # ctest runs two at a time
-  elseif("${cost}" STREQUAL "wall")
+  elseif("${cost}" STREQUAL "wall" OR ARG_ALONE)
     set(alone RUN_SERIAL ON)
   endif()
   gtest_discover_tests(${name} TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
