@@ -119,9 +119,13 @@ class ResumeTest : public ::testing::Test {
       }
       const auto channel = grpc::CreateCustomChannel(proxies_[random() % kRouters]->address(),
                                                      grpc::InsecureChannelCredentials(), own);
-      // A router that was killed comes back.
-      ASSERT_TRUE(
-          channel->WaitForConnected(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60))));
+      // A router that was killed comes back. One long WaitForConnected could wait for ever: it does not see a
+      // connection that is made and cut before it looks, and then asks for no other.
+      const auto connected = [&channel] {
+        const auto soon = std::chrono::system_clock::now() + Scaled(std::chrono::milliseconds(500));
+        return channel->WaitForConnected(soon);
+      };
+      ASSERT_TRUE(Await(connected, "a connection to a router"));
       const auto stub = v1::Inference::NewStub(channel);
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
