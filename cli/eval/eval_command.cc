@@ -19,6 +19,7 @@
 #include "cli/exit_code.h"
 #include "cli/show/live_line.h"
 #include "cli/show/print.h"
+#include "cli/text/text_windows.h"
 #include "common/base/build_info.h"
 #include "common/command_line/option_types.h"
 #include "common/device/thread_pool.h"

@@ -58,13 +58,6 @@ struct PrecisionEval {
   std::optional<size_t> recommended;
 };
 
-// The beginning of a file's text as windows of at most `window` tokens, `most` tokens of the text in all;
-// each begins with the tokens that the model's tokenizer puts before a text. INVALID_ARGUMENT, naming the
-// file: fewer than 64 tokens.
-absl::StatusOr<std::vector<std::vector<TokenId>>> ReadWindows(const std::string& model_folder,
-                                                              const std::string& path, int64_t window,
-                                                              int64_t most);
-
 // INVALID_ARGUMENT: the reference has another vocabulary, or a window has tokens beyond it or is longer than
 // a context. FAILED_PRECONDITION: the model as stored gives no numbers. Others as Engine::Load.
 absl::StatusOr<PrecisionEval> EvaluatePrecisions(const std::vector<std::vector<TokenId>>& windows,

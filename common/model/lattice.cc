@@ -26,8 +26,7 @@ float ShortUp(float value) {
   return std::bit_cast<float>((bits + 0xFF) & ~uint32_t{0xFF});
 }
 
-struct Group {
-  int factor = 1, zero = 0;
+struct Group : LatticeGroup {
   float error = std::numeric_limits<float>::infinity();
 };
 
@@ -66,7 +65,7 @@ BATON_INLINE Group BestGroup(const Lanes* numbers) {
   }
   const float range = highest - lowest;
   Group best;
-  if (range == 0) return {.factor = 1, .zero = 0, .error = 0};
+  if (range == 0) return {{.factor = 1, .zero = 0}, 0};
   // Around the factor that holds the range, and well below it: a few numbers at the ends cost less than
   // coarse steps for all.
   const float whole = range / kMostValue;
@@ -89,7 +88,7 @@ BATON_INLINE Group BestGroup(const Lanes* numbers) {
         sums += error * error;
       }
       const float error = Sum(sums);
-      if (error < best.error) best = {factor, zero, error};
+      if (error < best.error) best = {{factor, zero}, error};
     }
   }
   return best;
@@ -98,24 +97,13 @@ BATON_INLINE Group BestGroup(const Lanes* numbers) {
 BATON_INLINE float Round(std::span<const float> row, const LatticeRow& out) {
   const auto cols = static_cast<int64_t>(row.size());
   const int64_t groups = LatticeGroups(cols);
-  float largest = 0, widest = 0;
-  for (int64_t g = 0; g < groups; ++g) {
-    float low = 0, high = 0;
-    for (int64_t c = g * kLatticeGroup; c < std::min(cols, (g + 1) * kLatticeGroup); ++c) {
-      low = std::min(low, row[static_cast<size_t>(c)]);
-      high = std::max(high, row[static_cast<size_t>(c)]);
-    }
-    largest = std::max({largest, -low, high});
-    widest = std::max(widest, high - low);
-  }
-  if (largest < kLeastScale) {
+  const float scale = LatticeScale(row);
+  if (scale == 0) {
     std::ranges::fill(out.factors, uint8_t{1});
     std::ranges::fill(out.zeros, uint8_t{0});
     std::ranges::fill(out.values, uint8_t{0});
     return 0;
   }
-  const float scale =
-      ShortUp(std::max(largest / kMostInteger, widest / static_cast<float>(kMostFactor * kMostValue)));
   const float inverse = 1.0f / scale;
   int common = 0;
   for (int64_t g = 0; g < groups; ++g) {
@@ -142,7 +130,16 @@ BATON_INLINE float Round(std::span<const float> row, const LatticeRow& out) {
   for (uint8_t& factor : out.factors) factor = static_cast<uint8_t>(factor / common);
   return scale * static_cast<float>(common);
 }
-#undef BATON_INLINE
+BATON_INLINE LatticeGroup BestOf(std::span<const float> numbers) {
+  Lanes lanes[kParts] = {};
+  std::memcpy(lanes, numbers.data(), numbers.size_bytes());
+  return BestGroup(lanes);
+}
+
+LatticeGroup BestByBaseline(std::span<const float> numbers) { return BestOf(numbers); }
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] LatticeGroup BestByAvx2(std::span<const float> numbers) { return BestOf(numbers); }
+#endif
 
 float RoundByBaseline(std::span<const float> row, const LatticeRow& out) { return Round(row, out); }
 #if defined(__x86_64__)
@@ -151,12 +148,51 @@ float RoundByBaseline(std::span<const float> row, const LatticeRow& out) { retur
 }
 #endif
 
+#undef BATON_INLINE
+
+bool HasAvx2() {
+#if defined(__x86_64__)
+  static const bool avx2 = __builtin_cpu_supports("avx2");
+  return avx2;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
+
+float LatticeScale(std::span<const float> row) {
+  const auto cols = static_cast<int64_t>(row.size());
+  float largest = 0, widest = 0;
+  for (int64_t g = 0; g < LatticeGroups(cols); ++g) {
+    float low = 0, high = 0;
+    for (int64_t c = g * kLatticeGroup; c < std::min(cols, (g + 1) * kLatticeGroup); ++c) {
+      low = std::min(low, row[static_cast<size_t>(c)]);
+      high = std::max(high, row[static_cast<size_t>(c)]);
+    }
+    largest = std::max({largest, -low, high});
+    widest = std::max(widest, high - low);
+  }
+  if (largest < kLeastScale) return 0;
+  return ShortUp(std::max(largest / kMostInteger, widest / static_cast<float>(kMostFactor * kMostValue)));
+}
+
+LatticeGroup BestLatticeGroup(std::span<const float> numbers) {
+#if defined(__x86_64__)
+  if (HasAvx2()) return BestByAvx2(numbers);
+#endif
+  return BestByBaseline(numbers);
+}
+
+uint8_t LatticeValue(float number, const LatticeGroup& group) {
+  const Steps steps(group.factor, group.zero);
+  const float step = WholeNumber(number * (1.0f / static_cast<float>(group.factor)));
+  return static_cast<uint8_t>(static_cast<int>(std::clamp(step, steps.lowest, steps.highest)) + group.zero);
+}
 
 float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
 #if defined(__x86_64__)
-  static const bool avx2 = __builtin_cpu_supports("avx2");
-  if (avx2) return RoundByAvx2(row, out);
+  if (HasAvx2()) return RoundByAvx2(row, out);
 #endif
   return RoundByBaseline(row, out);
 }

@@ -27,6 +27,16 @@ struct LatticeRow {
 // the scales of its groups (LatticeOf). A row of magnitudes below 2^-100 becomes zeros.
 float RoundToLattice(std::span<const float> row, const LatticeRow& out);
 
+// The same a group at a time, for rows whose later groups depend on what the earlier ones lost: the scale of
+// a row (0: it becomes zeros); of up to 16 numbers in units of it, the factor and the zero, and the value of
+// one. Values are those of RoundToLattice where the factors have no common divisor.
+struct LatticeGroup {
+  int factor = 1, zero = 0;
+};
+float LatticeScale(std::span<const float> row);
+LatticeGroup BestLatticeGroup(std::span<const float> numbers);
+uint8_t LatticeValue(float number, const LatticeGroup& group);
+
 // The scale and the factors of a row whose groups have these scales, if each is a product of one number and
 // an integer in 1 .. 16, exactly. All scales may be 0.
 std::optional<float> LatticeOf(std::span<const float> scales, std::span<uint8_t> factors);

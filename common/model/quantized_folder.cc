@@ -4,14 +4,20 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/device/thread_pool.h"
+#include "common/model/calibration.h"
 #include "common/model/checkpoint.h"
 #include "common/model/column_exponents.h"
 #include "common/model/config/config.h"
@@ -137,6 +143,16 @@ OrderedJson SchemeOf(WeightPrecision precision, bool rounds_rows, std::vector<st
   return scheme;
 }
 
+// The layer that a tensor is of, by its name; -1: none.
+int LayerOf(std::string_view name) {
+  constexpr std::string_view kLayers = "layers.";
+  const size_t at = name.find(kLayers);
+  if (at == std::string_view::npos) return -1;
+  int layer = -1;
+  const std::string_view rest = name.substr(at + kLayers.size());
+  return std::from_chars(rest.data(), rest.data() + rest.size(), layer).ec == std::errc() ? layer : -1;
+}
+
 // All that other programs need to know.
 OrderedJson ConfigOf(const std::vector<PlannedMatrix>& matrices, const std::set<std::string>& routers) {
   // The last parts of their names. Embeddings are looked up by ids, which other programs would round.
@@ -215,8 +231,8 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
     all += shape.rows * shape.cols;
   }
   Quantizer quantizer(options.precision, options.threads);
+  BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeKernels("cpu", options.threads));
   if (!options.portable) {
-    BATON_ASSIGN_OR_RETURN(const auto kernels, kernels::MakeKernels("cpu", options.threads));
     absl::StatusOr<ColumnExponents> exponents = MeasureColumns(options.source, *kernels);
     if (!exponents.ok()) {
       return absl::Status(exponents.status().code(),
@@ -230,6 +246,12 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
         std::copy_n(measured, matrix.shape.cols, matrix.exponents.begin());
       }
     }
+  }
+  device::ThreadPool pool(options.threads);
+  std::unique_ptr<Calibration> calibration;  // null: there are no texts
+  if (!options.calibration.empty()) {
+    BATON_ASSIGN_OR_RETURN(calibration, Calibration::Create(options.source, checkpoint, config, *kernels,
+                                                            pool, quantizer, options.calibration));
   }
   BATON_RETURN_IF_ERROR(MakeTarget(options.target));
 
@@ -248,7 +270,11 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
   }
   OutputFile file(options.target + "/model.safetensors");
   BATON_RETURN_IF_ERROR(file.Write(header.Bytes()));
+  int layer = -1;
   for (const PlannedMatrix& matrix : matrices) {
+    if (calibration != nullptr && LayerOf(matrix.shape.name) == layer + 1) {
+      BATON_RETURN_IF_ERROR(calibration->Enter(++layer));
+    }
     const StoredTensor& tensor = *checkpoint.Find(matrix.shape.name);
     const auto [name, rows, cols, block] = matrix.shape;
     const absl::StatusOr<ConvertedMatrix> made = quantizer.Convert(

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/ids.h"
 #include "common/model/quantizer.h"
 
 namespace baton::model {
@@ -20,6 +22,9 @@ struct QuantizeOptions {
   std::string target;                                  // is made; must not exist, or be empty
   WeightPrecision precision = WeightPrecision::kInt8;  // kInt8 or kInt4
   bool portable = false;                               // as compressed-tensors
+  // Texts for the error feedback of matrices of 4 bits (calibration.h), of a dense model. Empty: each is
+  // rounded to the nearest.
+  std::vector<std::vector<TokenId>> calibration = {};
   int threads = 1;
   ConversionProgress progress = {};  // called after each matrix; or empty
 };

@@ -23,7 +23,7 @@ using kernels::WeightView;
 using tensor::DType;
 
 // Rows that a task converts.
-constexpr int64_t kRowsPerTask = 16;
+constexpr int64_t kRowsPerTask = ErrorFeedback::kRows;
 // Below this, 127 / max|w| could overflow.
 constexpr float kTiny = 0x1p-100f;
 // Columns of a whole row: sums of products with int8 activations stay within 32 bits.
@@ -105,10 +105,14 @@ bool Quantizer::Changes(DType dtype, std::string_view name) const {
   return false;
 }
 
-void Quantizer::ToLattice(std::span<const float> row, int64_t r, Range own, ConvertedMatrix& out) const {
-  const int64_t groups = LatticeGroups(std::ssize(row));
-  std::vector<uint8_t> factors(static_cast<size_t>(groups)), zeros(factors.size()), values(row.size());
-  out.scales[static_cast<size_t>(r)] = RoundToLattice(row, {factors, zeros, values});
+Quantizer::Rounded::Rounded(int64_t cols)
+    : factors(static_cast<size_t>(LatticeGroups(cols))),
+      zeros(factors.size()),
+      values(static_cast<size_t>(cols)) {}
+
+void Quantizer::Keep(const Rounded& rounded, float scale, int64_t r, Range own, ConvertedMatrix& out) {
+  const auto& [factors, zeros, values] = rounded;
+  out.scales[static_cast<size_t>(r)] = scale;
   if (out.factors.empty()) {
     auto* integers = reinterpret_cast<int8_t*>(out.values.data()) + r * own.count;
     for (int64_t c = 0; c < own.count; ++c) {
@@ -154,10 +158,16 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
     out.factors.resize(static_cast<size_t>(matrix.rows * LatticeGroups(own.count)));
     out.zeros.resize(out.factors.size());
   }
+  const ErrorFeedback* const feedback =
+      precision == WeightPrecision::kInt4 && feedback_of_ ? feedback_of_(name) : nullptr;
+  BATON_CHECK(feedback == nullptr || own.count == matrix.cols) << name;
   std::atomic<int64_t> bad = matrix.rows;  // the first row that can't be converted
   pool_.ParallelFor((matrix.rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task) {
     std::vector<float> row(static_cast<size_t>(matrix.cols));
-    for (int64_t r = task * kRowsPerTask; r < std::min(matrix.rows, (task + 1) * kRowsPerTask); ++r) {
+    const int64_t first = task * kRowsPerTask, end = std::min(matrix.rows, first + kRowsPerTask);
+    std::vector<float> together;  // with feedback
+    if (feedback != nullptr) together.resize(static_cast<size_t>((end - first) * matrix.cols));
+    for (int64_t r = first; r < end; ++r) {
       kernels::ReadRow(matrix, r, row);
       const std::span<const float> kept(row.data() + own.begin, static_cast<size_t>(own.count));
       std::byte* to = out.values.data() + r * row_bytes;
@@ -175,14 +185,18 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
       kernels::TransformWeights(row, transform);
       const float largest = LargestOf(row);
       if (!std::isfinite(largest)) {
-        int64_t first = bad;
-        while (r < first && !bad.compare_exchange_weak(first, r)) {
+        int64_t seen = bad;
+        while (r < seen && !bad.compare_exchange_weak(seen, r)) {
         }
         continue;
       }
       if (precision == WeightPrecision::kInt4) {
-        ToLattice(row, r, own, out);
-        out.scales[static_cast<size_t>(r)] /= divisor;
+        if (feedback != nullptr) {
+          std::ranges::copy(row, together.begin() + (r - first) * matrix.cols);
+          continue;
+        }
+        Rounded rounded(matrix.cols);
+        Keep(rounded, RoundToLattice(row, rounded.row()) / divisor, r, own, out);
         continue;
       }
       const bool zero = largest < kTiny;
@@ -190,6 +204,15 @@ absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const 
       const float by = zero ? 0.0f : 127.0f / largest;
       auto* bytes = reinterpret_cast<int8_t*>(to);
       for (size_t c = 0; c < kept.size(); ++c) bytes[c] = Nearest(kept[c] * by);
+    }
+    if (feedback == nullptr) return;
+    std::vector<Rounded> rounded(static_cast<size_t>(end - first), Rounded(matrix.cols));
+    std::vector<LatticeRow> rows;
+    for (Rounded& one : rounded) rows.push_back(one.row());
+    std::vector<float> scales(rows.size());
+    feedback->Round(together, rows, scales);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      Keep(rounded[i], scales[i] / divisor, first + static_cast<int64_t>(i), own, out);
     }
   });
   if (bad < matrix.rows) {

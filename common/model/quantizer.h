@@ -16,6 +16,7 @@
 #include "common/device/thread_pool.h"
 #include "common/kernels/weight_view.h"
 #include "common/model/column_exponents.h"
+#include "common/model/error_feedback.h"
 #include "common/model/shard.h"
 
 namespace baton::model {
@@ -83,6 +84,11 @@ class Quantizer {
   }
   bool transforms() const { return transforms_; }
   const ColumnExponents& exponents() const { return exponents_; }
+  // From now on matrices of 4 bits are rounded with the feedback of their tensor (error_feedback.h), where
+  // there is any; whole rows alone.
+  void FeedBack(std::function<const ErrorFeedback*(std::string_view tensor)> of) {
+    feedback_of_ = std::move(of);
+  }
   // Convert reports to `progress`, out of the values that Expect named.
   void Report(ConversionProgress progress) { progress_ = std::move(progress); }
   void Expect(int64_t values) {
@@ -99,13 +105,20 @@ class Quantizer {
                                           int64_t block = 0);
 
  private:
-  void ToLattice(std::span<const float> row, int64_t r, Range own, ConvertedMatrix& out) const;
+  // A row on the lattice: its columns `own` become row r of `out`.
+  struct Rounded {
+    std::vector<uint8_t> factors, zeros, values;
+    explicit Rounded(int64_t cols);
+    LatticeRow row() { return {factors, zeros, values}; }
+  };
+  static void Keep(const Rounded& rounded, float scale, int64_t r, Range own, ConvertedMatrix& out);
 
   const WeightPrecision precision_;
   bool transforms_ = false;
   ColumnExponents exponents_;
   device::ThreadPool pool_;
-  ConversionProgress progress_;  // or empty
+  ConversionProgress progress_;                                        // or empty
+  std::function<const ErrorFeedback*(std::string_view)> feedback_of_;  // or empty
   int64_t all_ = 0, done_ = 0;
 };
 

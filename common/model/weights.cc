@@ -344,11 +344,11 @@ struct StoredLayers::Reading {
 };
 
 StoredLayers::StoredLayers(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
-                           const QuantizationConfig& stored, kernels::Kernels& kernels)
+                           const QuantizationConfig& stored, kernels::Kernels& kernels, Quantizer* quantizer)
     : reading_(new Reading{.config = config,
                            .names = Names(checkpoint, config),
                            .whole = {},
-                           .loader = TensorLoader(folder, checkpoint, &kernels, nullptr, stored)}) {}
+                           .loader = TensorLoader(folder, checkpoint, &kernels, quantizer, stored)}) {}
 StoredLayers::~StoredLayers() = default;
 
 absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> StoredLayers::Embeddings(

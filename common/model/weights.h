@@ -111,12 +111,12 @@ struct StoredLayer {
   // The tensors that its matrices are stacked of.
   std::vector<std::string> qkv, output, gate_up, down;
 };
-// A dense model as it is stored, a part at a time. Names are those that PackWeights takes, and errors its
-// errors. All that it is given outlives it. Of one load, on its thread.
+// A dense model as it is stored, or as a quantizer rounds it, a part at a time. Names are those that
+// PackWeights takes, and errors its errors. All that it is given outlives it. Of one load, on its thread.
 class StoredLayers {
  public:
   StoredLayers(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
-               const QuantizationConfig& stored, kernels::Kernels& kernels);
+               const QuantizationConfig& stored, kernels::Kernels& kernels, Quantizer* quantizer = nullptr);
   ~StoredLayers();
 
   // The rows of these ids, one after the other.

@@ -3,6 +3,7 @@
 // docs/measurements.md has it. Small models that were made for tests have no outliers, which cost most.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -11,7 +12,18 @@
 #include <sstream>
 #include <string>
 
+#include "common/base/mapped_file.h"
+#include "common/base/status.h"
 #include "common/engine/solo.h"
+#include "common/gguf/document.h"
+#include "common/model/checkpoint.h"
+#include "common/model/config/config.h"
+#include "common/model/config/gguf_config.h"
+#include "common/model/config/quantization.h"
+#include "common/model/folder_writer.h"
+#include "common/model/quantized_folder.h"
+#include "common/model/stored_matrix.h"
+#include "common/model/weights.h"
 #include "common/text/tokenizer.h"
 #include "tests/golden/weights/quality.h"
 #include "tests/patience.h"
@@ -117,6 +129,99 @@ TEST_F(TrainedModelTest, WeightsCostWhatThePageSays) {
     EXPECT_GT(quality.mean, each.least) << "not of so few bits";
     EXPECT_LE(quality.mean, each.most);
   }
+}
+
+// The model as a folder of float32, without a tokenizer.
+absl::Status WriteWidened(const std::string& target) {
+  const auto checkpoint = model::Checkpoint::Open(kModel);
+  const auto config = model::ModelConfig::Load(kModel);
+  const auto quantization = model::QuantizationConfig::Load(kModel);
+  auto file = MappedFile::Open(kModel);
+  if (!checkpoint.ok() || !config.ok() || !quantization.ok() || !file.ok()) {
+    return absl::InternalError("the file opened a moment ago");
+  }
+  const auto document = gguf::Document::Parse(file->bytes(), kModel);
+  BATON_RETURN_IF_ERROR(document.status());
+  const auto json = model::ConfigOfGguf(*document);
+  BATON_RETURN_IF_ERROR(json.status());
+  BATON_RETURN_IF_ERROR(model::MakeTarget(target));
+  model::OutputFile config_file(target + "/config.json");
+  BATON_RETURN_IF_ERROR(config_file.Write(json->dump()));
+  BATON_RETURN_IF_ERROR(config_file.Close());
+
+  const model::MatrixReader reader(*checkpoint, *quantization);
+  model::SafetensorsHeader header;
+  std::vector<std::byte> all;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape,
+                       std::span<const std::byte> bytes) {
+    header.Add(name, "F32", shape, std::ssize(bytes));
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  };
+  for (const model::MatrixShape& shape : model::MatricesOf(*checkpoint, *config)) {
+    const auto matrix = reader.Read(shape.name, shape.rows, shape.cols, {0, shape.rows});
+    BATON_RETURN_IF_ERROR(matrix.status());
+    std::vector<float> row(static_cast<size_t>(shape.cols)), rows;
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      kernels::ReadRow(matrix->view, r, row);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    add(shape.name, {shape.rows, shape.cols}, std::as_bytes(std::span(rows)));
+  }
+  for (const auto& [name, tensor] : checkpoint->tensors()) {
+    if (tensor->shape.size() == 1) add(name, tensor->shape, tensor->bytes);
+  }
+  model::OutputFile weights(target + "/model.safetensors");
+  BATON_RETURN_IF_ERROR(weights.Write(header.Bytes()));
+  BATON_RETURN_IF_ERROR(weights.Write(all));
+  return weights.Close();
+}
+
+// The text is of other pages of the documentation that the judged one is of.
+TEST_F(TrainedModelTest, CalibrationTakesAThirdOfWhatFourBitsLose) {
+  const auto tokenizer = text::Tokenizer::Load(kModel);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<std::vector<TokenId>> texts(1);
+  for (const char* page : {"routing", "kv-tiers", "security"}) {
+    std::ifstream file(fmt::format("{}/docs/{}.md", BATON_SOURCE_DIR, page));
+    std::stringstream text;
+    text << file.rdbuf();
+    const auto encoded = (*tokenizer)->Encode(text.str(), /*add_special_tokens=*/false);
+    ASSERT_TRUE(encoded.ok()) << encoded.status();
+    for (const TokenId token : *encoded) {
+      if (texts.back().size() == 512) texts.emplace_back();
+      texts.back().push_back(token);
+    }
+  }
+  ASSERT_GE(texts.size(), 16u);
+  texts.resize(16);
+  const std::string widened = testing::TempDir() + "/widened-" + std::to_string(getpid());
+  const absl::Status made = WriteWidened(widened);
+  ASSERT_TRUE(made.ok()) << made;
+  engine::EngineOptions options = Options();
+  options.model_folder = widened;
+  EXPECT_EQ(Measure("widened to a folder", options).mean, 0);
+  for (const bool portable : {false, true}) {
+    double means[2];
+    for (const bool calibrated : {false, true}) {
+      const std::string target = fmt::format("{}-{}-{}", widened, portable, calibrated);
+      const absl::Status written =
+          model::WriteQuantized({.source = widened,
+                                 .target = target,
+                                 .precision = WeightPrecision::kInt4,
+                                 .portable = portable,
+                                 .calibration = calibrated ? texts : std::vector<std::vector<TokenId>>(),
+                                 .threads = 2});
+      ASSERT_TRUE(written.ok()) << written;
+      options.model_folder = target;
+      means[calibrated] = Measure(fmt::format("int4 of `model quantize{}{}`", portable ? " --portable" : "",
+                                              calibrated ? " --calibration" : ""),
+                                  options)
+                              .mean;
+      std::filesystem::remove_all(target);
+    }
+    EXPECT_LT(means[1], 0.7 * means[0]);
+  }
+  std::filesystem::remove_all(widened);
 }
 
 TEST_F(TrainedModelTest, PackedKvCostsWhatThePageSays) {

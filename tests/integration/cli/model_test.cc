@@ -63,6 +63,35 @@ TEST(ModelQuantizeTest, WritesAFolderThatAnswers) {
   std::filesystem::remove_all(target);
 }
 
+TEST(ModelQuantizeTest, ATextCalibratesFourBits) {
+  const std::string target = testing::TempDir() + "/calibrated-" + std::to_string(getpid());
+  const std::string text = target + ".txt";
+  const auto quantize = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {"model", "quantize",
+                                     std::string(BATON_SOURCE_DIR) + "/models/baton-tiny", target};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunBaton(args);
+  };
+  std::ofstream(text) << "too short";
+  const Outcome small = quantize({"--weights", "int4", "--calibration", text});
+  EXPECT_EQ(small.code, 1);
+  EXPECT_THAT(small.err, HasSubstr(text + ": has "));
+  EXPECT_THAT(small.err, HasSubstr("it takes at least 64"));
+  const Outcome other = quantize({"--calibration", text});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--calibration is for --weights int4"));
+  EXPECT_FALSE(std::filesystem::exists(target));
+
+  const std::string page = std::string(BATON_SOURCE_DIR) + "/docs/prompt-caching.md";
+  const Outcome written = quantize({"--weights", "int4", "--calibration", page, "--tokens", "512"});
+  EXPECT_EQ(written.code, 0) << written.err;
+  const Outcome answer = RunBaton({"generate", "--model", target, "--prompt", "Hello", "--max-tokens", "4"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_FALSE(answer.out.empty());
+  std::filesystem::remove_all(target);
+  std::filesystem::remove(text);
+}
+
 TEST(ModelInspectTest, AGgufFileLoads) {
   const std::string file = std::string(BATON_SOURCE_DIR) + "/tests/golden/gguf/data/mixed.gguf";
   const Outcome outcome = RunBaton({"model", "inspect", file, "--json"});

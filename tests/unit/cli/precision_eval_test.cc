@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/eval/precision_report.h"
+#include "cli/text/text_windows.h"
 #include "common/text/tokenizer.h"
 
 namespace baton::cli {

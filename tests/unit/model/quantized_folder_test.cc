@@ -37,6 +37,29 @@ class QuantizedFolderTest : public testing::Test {
     return WriteQuantized(
         {.source = source, .target = target_, .precision = precision, .portable = portable, .threads = 2});
   }
+  absl::Status WriteCalibrated(const std::string& source, bool portable, int threads = 2) {
+    return WriteQuantized(
+        {.source = source,
+         .target = target_,
+         .precision = WeightPrecision::kInt4,
+         .portable = portable,
+         .calibration = {Prompt(), {TokenId(7), TokenId(2)}, std::vector<TokenId>(17, TokenId(3))},
+         .threads = threads});
+  }
+  static std::vector<TokenId> Prompt() {
+    std::vector<TokenId> tokens;
+    for (int32_t i = 0; i < 40; ++i) tokens.emplace_back((i * 37 + 5) % 100);
+    return tokens;
+  }
+  // The bytes of the target's tensors, by name.
+  std::map<std::string, std::vector<std::byte>> TensorsOfTarget() const {
+    std::map<std::string, std::vector<std::byte>> made;
+    const auto checkpoint = Checkpoint::Open(target_).value();
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      made[name].assign(tensor->bytes.begin(), tensor->bytes.end());
+    }
+    return made;
+  }
   // Some columns of what goes into attention and the feed-forward block dwarf the others, so that they have
   // exponents.
   static void WidenColumns(const ModelFolder& folder) {
@@ -79,8 +102,7 @@ class QuantizedFolderTest : public testing::Test {
     if (!decoder.ok()) return {};
     if (bytes != nullptr) *bytes = (*decoder)->weight_bytes();
     auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 4);
-    std::vector<TokenId> tokens;
-    for (int32_t i = 0; i < 40; ++i) tokens.emplace_back((i * 37 + 5) % 150);
+    const std::vector<TokenId> tokens = Prompt();
     std::vector<BlockId> blocks = {BlockId(2), BlockId(0), BlockId(3)};
     const kernels::SequenceRows sequence{.rows = 40, .blocks = blocks};
     const int64_t last = 39;
@@ -366,6 +388,72 @@ TEST_F(QuantizedFolderTest, SaysOfAllButTheEmbeddingsThatTheirInputIsRounded) {
     EXPECT_NE(written->Find("lm_head.weight_scale"), nullptr);
     EXPECT_EQ(written->Find("lm_head.weight") == nullptr, json["tie_word_embeddings"].get<bool>());
   }
+}
+
+// Texts change the matrices of 4 bits alone, so that all products together lose less of them.
+TEST_F(QuantizedFolderTest, CalibrationKeepsMoreOfItsTexts) {
+  for (const bool portable : {false, true}) {
+    double calibrated = 0, nearest = 0;
+    for (const char* model : {"llama-mha", "llama-gqa-tied", "llama-bias", "qwen3-window", "phi3-long",
+                              "ernie4-5-defaults", "olmo3", "granite", "llama-heads-of-20"}) {
+      SCOPED_TRACE(model);
+      const ModelFolder source(model);
+      if (std::string(model) == "llama-mha") WidenColumns(source);
+      const std::vector<float> logits = Logits(source.path(), WeightPrecision::kStored);
+      const auto error = [&] {
+        const std::vector<float> rounded = Logits(target_, WeightPrecision::kStored);
+        double squares = 0, all = 0;
+        for (size_t i = 0; i < logits.size(); ++i) {
+          squares += std::pow(double{rounded[i]} - logits[i], 2);
+          all += std::pow(double{logits[i]}, 2);
+        }
+        return squares / all;
+      };
+      std::filesystem::remove_all(target_);
+      ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt4, portable).ok());
+      nearest += error();
+      const auto before = TensorsOfTarget();
+      std::filesystem::remove_all(target_);
+      const absl::Status written = WriteCalibrated(source.path(), portable);
+      ASSERT_TRUE(written.ok()) << written;
+      calibrated += error();
+      const auto after = TensorsOfTarget();
+      ASSERT_EQ(after.size(), before.size());
+      int changed = 0;
+      for (const auto& [name, bytes] : after) {
+        if (bytes == before.at(name)) continue;
+        ++changed;
+        const std::string matrix = name.substr(0, name.rfind(".weight")) + ".weight";
+        EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, matrix), WeightPrecision::kInt4) << name;
+      }
+      EXPECT_GT(changed, 0);
+      std::filesystem::remove_all(target_);
+      ASSERT_TRUE(WriteCalibrated(source.path(), portable, /*threads=*/1).ok());
+      EXPECT_EQ(TensorsOfTarget(), after) << "it depends on threads";
+    }
+    EXPECT_LT(calibrated, 0.8 * nearest) << portable;
+  }
+}
+
+TEST_F(QuantizedFolderTest, RefusesTextsThatCantCalibrate) {
+  const auto refusal = [&](const char* model, std::vector<std::vector<TokenId>> texts,
+                           WeightPrecision precision = WeightPrecision::kInt4) {
+    const ModelFolder source(model);
+    const absl::Status status = WriteQuantized({.source = source.path(),
+                                                .target = target_,
+                                                .precision = precision,
+                                                .calibration = std::move(texts)});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_FALSE(std::filesystem::exists(target_)) << "written: " << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal("mixtral", {Prompt()}), HasSubstr("is a mixture of experts"));
+  EXPECT_THAT(refusal("llama-mha", {std::vector<TokenId>(100000, TokenId(1))}),
+              HasSubstr("a text of 100000 tokens is longer than the context"));
+  EXPECT_THAT(refusal("llama-mha", {Prompt(), {TokenId(100000)}}), HasSubstr("the token 100000"));
+  EXPECT_THAT(refusal("llama-mha", {Prompt(), {TokenId(-1)}}), HasSubstr("the token -1"));
+  EXPECT_THAT(refusal("llama-mha", {Prompt(), {}}), HasSubstr("no tokens"));
+  EXPECT_THAT(refusal("llama-mha", {Prompt()}, WeightPrecision::kInt8), HasSubstr("of 4 bits"));
 }
 
 TEST_F(QuantizedFolderTest, RefusesFusedExperts) {
