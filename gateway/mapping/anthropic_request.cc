@@ -21,12 +21,37 @@ std::string WithoutBillingLine(std::string text) {
   return end == std::string::npos ? "" : text.substr(end + 1);
 }
 
-// Texts: a string, or blocks of the type "text". `of`: the object that they are in. `drop_billing`: they are
-// the system prompt.
-absl::Status AddTexts(const JsonObject& of, const Json& content, const std::string& where, bool drop_billing,
+// The text of a document that is one; nothing: it is a file.
+absl::StatusOr<std::optional<std::string>> TextOfDocument(JsonObject& block) {
+  const Json* const source = block.Find("source");  // null: absent
+  if (source == nullptr) return std::nullopt;
+  BATON_ASSIGN_OR_RETURN(JsonObject fields, block.Inside(*source, block.Path("source")));
+  BATON_ASSIGN_OR_RETURN(const auto type, fields.Text("type"));
+  if (type != "text") {
+    fields.Skip({"media_type", "data", "url", "file_id", "content"});
+    return std::nullopt;
+  }
+  fields.Skip({"media_type"});
+  return fields.Text("data");
+}
+
+// The text of a block of any type, or what stands for it.
+absl::StatusOr<std::string> TextOrStandIn(JsonObject& block, std::string_view type) {
+  if (type == "document") {
+    BATON_ASSIGN_OR_RETURN(const auto text, TextOfDocument(block));
+    if (text.has_value()) return *text;
+  }
+  return StandIn(type);
+}
+
+enum class TextsOf { kSystem, kSystemWithoutBilling, kResult };
+
+// Texts: a string, or blocks of the type "text"; a tool's result may have others. `of`: the object that they
+// are in.
+absl::Status AddTexts(const JsonObject& of, const Json& content, const std::string& where, TextsOf what,
                       v1::Message* message) {
-  const auto shown = [drop_billing](std::string text) {
-    return drop_billing ? WithoutBillingLine(std::move(text)) : text;
+  const auto shown = [what](std::string text) {
+    return what == TextsOf::kSystemWithoutBilling ? WithoutBillingLine(std::move(text)) : text;
   };
   if (content.is_string()) {
     AddText(shown(content.get<std::string>()), std::nullopt, message);
@@ -36,14 +61,19 @@ absl::Status AddTexts(const JsonObject& of, const Json& content, const std::stri
   for (size_t i = 0; i < content.size(); ++i) {
     BATON_ASSIGN_OR_RETURN(JsonObject block, of.Inside(content[i], fmt::format("{}[{}]", where, i)));
     BATON_ASSIGN_OR_RETURN(const auto type, block.Text("type"));
-    if (type != "text")
-      return block.Wrong("type", fmt::format("\"{}\" is not served here", type.value_or("")));
-    BATON_ASSIGN_OR_RETURN(const auto text, block.Text("text"));
     BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(block));
     BATON_ASSIGN_OR_RETURN(const bool reusable, ReadReusable(block));
-    const std::string left = shown(text.value_or(""));
-    if (left.empty() && !text.value_or("").empty()) continue;
-    AddText(left, mark, message, reusable);
+    if (type == "text") {
+      BATON_ASSIGN_OR_RETURN(const auto text, block.Text("text"));
+      const std::string left = shown(text.value_or(""));
+      if (left.empty() && !text.value_or("").empty()) continue;
+      AddText(left, mark, message, reusable);
+    } else if (what == TextsOf::kResult) {
+      BATON_ASSIGN_OR_RETURN(const std::string text, TextOrStandIn(block, type.value_or("")));
+      AddText(text, mark, message, reusable);
+    } else {
+      return block.Wrong("type", fmt::format("\"{}\" is not served here", type.value_or("")));
+    }
   }
   return absl::OkStatus();
 }
@@ -105,9 +135,18 @@ absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::st
       BATON_ASSIGN_OR_RETURN(const auto id, block.Text("tool_use_id"));
       result.set_tool_call_id(id.value_or(""));
       if (const Json* const told = block.Find("content"); told != nullptr) {  // null: absent
-        BATON_RETURN_IF_ERROR(AddTexts(block, *told, place + ".content", /*drop_billing=*/false, &result));
+        BATON_RETURN_IF_ERROR(AddTexts(block, *told, place + ".content", TextsOf::kResult, &result));
       }
       if (mark.has_value()) *result.mutable_cache() = *mark;
+    } else if (role == "assistant") {
+      // An answer of another service may have made calls by itself for example.
+      AddText(StandIn(type.value_or("")), mark, &made);
+    } else if (type == "document") {
+      BATON_ASSIGN_OR_RETURN(const auto text, TextOfDocument(block));
+      if (!text.has_value()) {
+        return block.Wrong("source", "only documents of the type \"text\" are served here");
+      }
+      AddText(*text, mark, &made);
     } else {
       return block.Wrong("type", fmt::format("\"{}\" is not served here", type.value_or("")));
     }
@@ -224,7 +263,9 @@ absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1:
   if (const Json* const system = body.Find("system"); system != nullptr) {  // null: absent
     v1::Message message;
     message.set_role("system");
-    BATON_RETURN_IF_ERROR(AddTexts(body, *system, "system", rules.drop_billing_header, &message));
+    BATON_RETURN_IF_ERROR(
+        AddTexts(body, *system, "system",
+                 rules.drop_billing_header ? TextsOf::kSystemWithoutBilling : TextsOf::kSystem, &message));
     if (!IsEmpty(message)) *request->mutable_conversation()->add_messages() = std::move(message);
   }
   BATON_ASSIGN_OR_RETURN(const Json* const messages, body.List("messages", kMaxMessages));
@@ -232,6 +273,12 @@ absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1:
   for (size_t i = 0; i < messages->size(); ++i) {
     BATON_RETURN_IF_ERROR(
         ReadMessage(body, (*messages)[i], fmt::format("messages[{}]", i), request->mutable_conversation()));
+  }
+  // An answer goes on with the text that the client begins it with.
+  if (v1::Conversation& whole = *request->mutable_conversation(); !whole.messages().empty()) {
+    const v1::Message& last = whole.messages(whole.messages_size() - 1);
+    whole.set_continue_last(last.role() == "assistant" && last.tool_calls().empty() &&
+                            !(last.content().empty() && last.parts().empty()));
   }
   BATON_RETURN_IF_ERROR(ReadAnthropicTools(body, request->mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadAnthropicToolChoice(body, request));

@@ -43,4 +43,8 @@ void AddText(const std::string& text, const std::optional<v1::CacheMark>& mark, 
   if (mark.has_value()) *part.mutable_cache() = *mark;
 }
 
+std::string StandIn(std::string_view type) {
+  return fmt::format("[{}: left out, this model reads text alone]", type.empty() ? "part" : type);
+}
+
 }  // namespace baton::gateway

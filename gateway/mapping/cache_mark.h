@@ -1,9 +1,10 @@
-// Cache marks, as Anthropic's clients write them, and those of OpenAI's that proxies have taught the same:
-// the member `cache_control` of a block, a part or a tool. Pure; any thread.
+// Texts of messages and their cache marks, as Anthropic's clients write them, and those of OpenAI's that
+// proxies have taught the same: the member `cache_control` of a block, a part or a tool. Pure; any thread.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
@@ -20,5 +21,8 @@ absl::StatusOr<bool> ReadReusable(JsonObject& block);
 // Appends a text to a message, as its content as long as there are no marks in it.
 void AddText(const std::string& text, const std::optional<v1::CacheMark>& mark, v1::Message* message,
              bool reusable = false);
+
+// The text that stands for a part of this type which the model can't read, so that a conversation goes on.
+std::string StandIn(std::string_view type);
 
 }  // namespace baton::gateway

@@ -29,7 +29,8 @@ bool ReadTokens(const Json& list, google::protobuf::RepeatedField<int32_t>* ids)
   return true;
 }
 
-// A text, or a list of {"type": "text", "text"}, each of which may have a mark of the cache at its end.
+// A text, or a list of {"type": "text", "text"}, each of which may have a mark of the cache at its end. What
+// else a tool's result has is left out.
 absl::Status ReadContent(JsonObject& message, v1::Message* made) {
   constexpr std::string_view name = "content";
   const Json* const content = message.Find(name);  // null: absent
@@ -45,6 +46,10 @@ absl::Status ReadContent(JsonObject& message, v1::Message* made) {
     BATON_ASSIGN_OR_RETURN(const auto type, part.Text("type"));
     const bool refusal = type == "refusal";
     if (type != "text" && !refusal) {
+      if (made->role() == "tool") {
+        AddText(StandIn(type.value_or("")), std::nullopt, made);
+        continue;
+      }
       return part.Wrong("type", fmt::format("\"{}\" is not served here; send parts of the type \"text\"",
                                             type.value_or("")));
     }
@@ -307,14 +312,19 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
       modalities != nullptr && *modalities != Json::array({"text"})) {
     return body.Wrong("modalities", "only [\"text\"] is served here");
   }
-  BATON_RETURN_IF_ERROR(
-      RefuseForeign(body, {"audio", "web_search_options", "prediction", "continue_final_message", "echo"}));
+  BATON_RETURN_IF_ERROR(RefuseForeign(body, {"audio", "web_search_options", "prediction", "echo"}));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(RefuseBestOf(body, request.options()));
+  BATON_ASSIGN_OR_RETURN(const auto continued, body.Flag("continue_final_message"));
   BATON_ASSIGN_OR_RETURN(const auto turn, body.Flag("add_generation_prompt"));
-  if (!turn.value_or(true)) {
-    return body.Wrong("add_generation_prompt", "the answer is always a turn of its own here");
+  if (continued.value_or(false) && turn.value_or(false)) {
+    return body.Wrong("add_generation_prompt", "continue_final_message asks for the opposite");
   }
+  if (!continued.value_or(false) && !turn.value_or(true)) {
+    return body.Wrong("add_generation_prompt",
+                      "without continue_final_message, the answer is always a turn of its own here");
+  }
+  request.mutable_conversation()->set_continue_last(continued.value_or(false));
   SkipForeign(body);
   chat.answer.ignored = body.Ignored();
   return chat;

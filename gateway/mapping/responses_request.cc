@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "gateway/mapping/cache_mark.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
 #include "gateway/mapping/openai_fields.h"
@@ -13,8 +14,8 @@
 namespace baton::gateway {
 namespace {
 
-// A text, or a list of parts that are texts.
-absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name) {
+// A text, or a list of parts that are texts. stand_in: others are left out, with a text in their place.
+absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, bool stand_in = false) {
   const Json* const content = item.Find(name);  // null: absent
   if (content == nullptr) return "";
   if (content->is_string()) return content->get<std::string>();
@@ -28,6 +29,10 @@ absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name) {
     constexpr std::string_view kTexts[] = {"input_text", "output_text", "text", "reasoning_text"};
     const bool refusal = type == "refusal";
     if (!refusal && std::ranges::find(kTexts, type.value_or("")) == std::end(kTexts)) {
+      if (stand_in) {
+        text += StandIn(type.value_or(""));
+        continue;
+      }
       return part.Wrong(
           "type",
           fmt::format("\"{}\" is not served here; send parts of the type \"input_text\"", type.value_or("")));
@@ -109,7 +114,7 @@ class Items {
   absl::Status Result(JsonObject& item) {
     BATON_ASSIGN_OR_RETURN(const auto id, item.Text("call_id"));
     if (!id.has_value()) return item.Wrong("call_id", "absent");
-    BATON_ASSIGN_OR_RETURN(const std::string text, TextsOf(item, "output"));
+    BATON_ASSIGN_OR_RETURN(const std::string text, TextsOf(item, "output", /*stand_in=*/true));
     turn_ = nullptr;
     v1::Message& made = *conversation_.add_messages();
     made.set_role("tool");

@@ -47,6 +47,7 @@ std::vector<v1::Conversation> GoOn(v1::Conversation begun, std::string_view text
 
 v1::Conversation UpTo(const v1::Conversation& conversation, int messages) {
   v1::Conversation begun = conversation;
+  begun.clear_continue_last();
   begun.mutable_messages()->DeleteSubrange(messages, begun.messages_size() - messages);
   return begun;
 }

@@ -27,15 +27,14 @@ constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user
 // Builds the variables of one conversation, and counts what they are made of.
 class Builder {
  public:
-  Builder(int64_t max_parts, const output::CallStyle& calls)
-      : max_parts_(max_parts), calls_(calls), left_(max_parts) {}
+  Builder(int64_t max_parts, const output::CallStyle& calls, bool raw_arguments)
+      : max_parts_(max_parts), calls_(calls), raw_arguments_(raw_arguments), left_(max_parts) {}
 
   absl::StatusOr<Json> Build(const v1::Conversation& conversation) {
     BATON_ASSIGN_OR_RETURN(Json variables, FromStruct(conversation.template_arguments()));
     Json messages = Json::array();
     for (int i = 0; i < conversation.messages_size(); ++i) {
-      BATON_ASSIGN_OR_RETURN(
-          Json message, FromMessage(conversation.messages(i), fmt::format("conversation.messages[{}]", i)));
+      BATON_ASSIGN_OR_RETURN(Json message, FromMessage(conversation.messages(i)));
       messages.push_back(std::move(message));
     }
     json::Append(&variables, "messages", std::move(messages));
@@ -48,7 +47,7 @@ class Builder {
       }
       json::Append(&variables, "tools", std::move(tools));
     }
-    json::Append(&variables, "add_generation_prompt", true);
+    json::Append(&variables, "add_generation_prompt", !conversation.continue_last());
     return variables;
   }
 
@@ -107,21 +106,38 @@ class Builder {
     return result;
   }
 
-  // Empty text is an empty object.
-  absl::StatusOr<Json> FromText(const std::string& text, const std::string& field) {
+  // Empty text is an empty object. RESOURCE_EXHAUSTED: it has too many values.
+  absl::StatusOr<Json> ObjectIn(const std::string& text) {
     if (text.empty()) return Json::object();
     int64_t values = 0;
     absl::StatusOr<Json> parsed = json::Parse<Json>(text, {.values = left_}, &values);
-    if (values > left_) return TooMany();
+    if (values > left_) return absl::ResourceExhaustedError("");
     left_ -= values;
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(fmt::format("{}: {}", field, std::string(parsed.status().message())));
-    }
-    if (!parsed->is_object()) return absl::InvalidArgumentError(fmt::format("{}: not a JSON object", field));
+    if (parsed.ok() && !parsed->is_object()) return absl::InvalidArgumentError("not a JSON object");
     return parsed;
   }
 
-  absl::StatusOr<Json> FromMessage(const v1::Message& message, const std::string& field) {
+  absl::StatusOr<Json> ParametersOf(const v1::Tool& tool, const std::string& field) {
+    absl::StatusOr<Json> parsed = ObjectIn(tool.parameters_json());
+    if (absl::IsResourceExhausted(parsed.status())) return TooMany();
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}.parameters_json: {}", field, std::string(parsed.status().message())));
+    }
+    return parsed;
+  }
+
+  // A model may have written what is no object, or was cut. The conversation goes on with it.
+  absl::StatusOr<Json> ArgumentsOf(const v1::ToolCall& call) {
+    absl::StatusOr<Json> parsed = ObjectIn(call.arguments_json());
+    if (absl::IsResourceExhausted(parsed.status())) return TooMany();
+    if (calls_.text_arguments) return Json(call.arguments_json().empty() ? "{}" : call.arguments_json());
+    if (parsed.ok()) return parsed;
+    if (raw_arguments_) return Json(call.arguments_json());
+    return Json{{"arguments", call.arguments_json()}};
+  }
+
+  absl::StatusOr<Json> FromMessage(const v1::Message& message) {
     BATON_RETURN_IF_ERROR(Count());
     Json result = {{"role", message.role()}, {"content", ContentOf(message)}};
     if (!message.reasoning_content().empty()) result["reasoning_content"] = message.reasoning_content();
@@ -133,13 +149,9 @@ class Builder {
     if (calls_.none_content && message.tool_calls_size() > 0 && ContentOf(message).empty()) {
       result["content"] = nullptr;
     }
-    for (int i = 0; i < message.tool_calls_size(); ++i) {
-      const v1::ToolCall& call = message.tool_calls(i);
+    for (const v1::ToolCall& call : message.tool_calls()) {
       BATON_RETURN_IF_ERROR(Count());
-      BATON_ASSIGN_OR_RETURN(
-          Json arguments,
-          FromText(call.arguments_json(), fmt::format("{}.tool_calls[{}].arguments_json", field, i)));
-      if (calls_.text_arguments) arguments = call.arguments_json().empty() ? "{}" : call.arguments_json();
+      BATON_ASSIGN_OR_RETURN(Json arguments, ArgumentsOf(call));
       Json item = Json::object();
       if (!call.id().empty()) {
         item["id"] = call.id();
@@ -156,14 +168,14 @@ class Builder {
     BATON_RETURN_IF_ERROR(Count());
     Json function = {{"name", tool.name()}, {"description", tool.description()}};
     if (!tool.parameters_json().empty()) {
-      BATON_ASSIGN_OR_RETURN(function["parameters"],
-                             FromText(tool.parameters_json(), field + ".parameters_json"));
+      BATON_ASSIGN_OR_RETURN(function["parameters"], ParametersOf(tool, field));
     }
     return Json{{"type", "function"}, {"function", std::move(function)}};
   }
 
   const int64_t max_parts_;
   const output::CallStyle calls_;
+  const bool raw_arguments_;
   std::map<std::string_view, std::string_view> called_;  // names of calls so far, by id
   int64_t left_;
 };
@@ -205,6 +217,13 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
       }
     }
   }
+  if (const v1::Message& last = conversation.messages(conversation.messages_size() - 1);
+      conversation.continue_last() && (last.role() != "assistant" || !last.tool_calls().empty())) {
+    return absl::InvalidArgumentError(
+        "conversation.continue_last: the last message is no assistant's, or has calls: leave this out, or "
+        "let "
+        "the conversation end with the text that is to be continued");
+  }
   for (int i = 0; i < conversation.tools_size(); ++i) {
     if (conversation.tools(i).name().empty()) {
       return absl::InvalidArgumentError(fmt::format("conversation.tools[{}].name: empty", i));
@@ -221,8 +240,8 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
 }
 
 absl::StatusOr<Json> TemplateVariables(const v1::Conversation& conversation, int64_t max_parts,
-                                       const output::CallStyle& calls) {
-  return Builder(max_parts, calls).Build(conversation);
+                                       const output::CallStyle& calls, bool raw_arguments) {
+  return Builder(max_parts, calls, raw_arguments).Build(conversation);
 }
 
 void AddThinking(const v1::Thinking& thinking, Json* variables) {

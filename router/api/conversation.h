@@ -17,7 +17,8 @@
 namespace baton::router {
 
 // INVALID_ARGUMENT naming the field: no messages, a message without a role, a tool or a call without a name,
-// a template argument that would replace one of the above. Looks into no JSON, so it costs little.
+// a template argument that would replace one of the above, nothing that could be continued. Looks into no
+// JSON, so it costs little.
 absl::Status CheckConversation(const v1::Conversation& conversation);
 
 // The text of a message: its content, or that of its parts.
@@ -25,14 +26,17 @@ std::string ContentOf(const v1::Message& message);
 // Whether the message belongs to the instructions that a conversation begins with.
 bool IsSystem(const v1::Message& message);
 
-// Of a conversation that passed CheckConversation. INVALID_ARGUMENT naming the field: JSON that is no object,
-// or that the strict reader of common/json refuses (a key that stands twice, too deep); or more than
-// `max_parts` messages, tools, calls and JSON values together. Each of them takes at least one token, so the
-// model's context is a bound that no conversation of use meets. calls: how the template takes earlier calls;
-// arguments as text are the client's. A tool's message has the name of the call that it answers.
+// The conversation has passed CheckConversation. INVALID_ARGUMENT naming the field: parameters of a tool
+// that are no JSON object, or that the strict reader of common/json refuses (a key that stands twice, too
+// deep); or more than `max_parts` messages, tools, calls and JSON values together. Each of them takes at
+// least one token, so the model's context is a bound that no conversation of use meets. calls: how the
+// template takes earlier calls; arguments as text are the client's. Arguments that are no such object are the
+// text that they are if raw_arguments (output::HistoryStyle), else an object that has it as "arguments". A
+// tool's message has the name of the call that it answers.
 absl::StatusOr<nlohmann::ordered_json> TemplateVariables(const v1::Conversation& conversation,
                                                          int64_t max_parts,
-                                                         const output::CallStyle& calls = {});
+                                                         const output::CallStyle& calls = {},
+                                                         bool raw_arguments = false);
 
 // Adds what a request says of thinking to the variables of its conversation: enable_thinking and thinking,
 // which templates use for the same, and reasoning_effort. A variable `thinking` of the caller's own stays.

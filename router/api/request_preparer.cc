@@ -15,6 +15,7 @@
 #include "router/api/cache_marks.h"
 #include "router/api/chat_grammar.h"
 #include "router/api/conversation.h"
+#include "router/api/instructions.h"
 #include "router/api/overflow.h"
 #include "router/api/reusable_parts.h"
 #include "router/api/validation.h"
@@ -161,13 +162,26 @@ absl::StatusOr<Rendered> EncodePrompt(const ServedModel& model, const std::strin
   return Encode(model, "text", std::move(prompt), marked, true, contexts, wanted);
 }
 
+// A text that `content` does not have, to find its end by in what a template makes of both.
+std::string EndMark(std::string_view content) {
+  std::string mark = "[continued]";
+  while (content.find(mark) != std::string_view::npos) mark.insert(1, ".");
+  return mark;
+}
+
 absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation& conversation,
                                 const v1::Thinking& thinking, const Tenant& tenant, int64_t contexts,
                                 const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(auto variables,
-                         TemplateVariables(conversation, contexts * model.context, model.output.calls));
+  BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model.context,
+                                                           model.output.calls, model.history.raw_arguments));
   AddThinking(thinking, &variables);
+  std::string end;  // of what is continued; empty: nothing is
+  if (conversation.continue_last()) {
+    auto& content = variables["messages"].back()["content"].get_ref<std::string&>();
+    end = EndMark(content);
+    content += end;
+  }
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   text::LiteralText::Marked marked;
   if (!tenant.control_tokens_in_text) {
@@ -191,6 +205,16 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
   if (!text.ok()) {
     const std::string words = text::LiteralText::Unmark(std::string(text.status().message()), marked.mark);
     return absl::Status(text.status().code(), fmt::format("conversation: {}", Complaint(words)));
+  }
+  if (!end.empty()) {
+    const size_t at = text->rfind(end);
+    if (at == std::string::npos) {
+      return absl::InvalidArgumentError(
+          "conversation.continue_last: the chat template does not write the last message as it is: leave "
+          "this "
+          "out");
+    }
+    text->resize(at);
   }
   if (text->empty()) {
     return absl::InvalidArgumentError("conversation: the chat template made nothing of it");
@@ -238,22 +262,23 @@ struct Fitted {
   std::optional<v1::Conversation> conversation;
 };
 
-// Renders a conversation that may be shortened, so that it has at most `room` tokens.
+// Renders a conversation, the request's or what was made of it, which may be shortened so that it has at most
+// `room` tokens.
 absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatRequest& request,
-                                   const Tenant& tenant, int64_t room,
+                                   const v1::Conversation& conversation, const Tenant& tenant, int64_t room,
                                    const RequestPreparer::Wanted& wanted) {
-  const auto render = [&](const v1::Conversation& conversation) {
-    return Render(model, conversation, request.thinking(), tenant, kMaxContexts, wanted);
+  const auto render = [&](const v1::Conversation& one) {
+    return Render(model, one, request.thinking(), tenant, kMaxContexts, wanted);
   };
   const auto fits = [&](const absl::StatusOr<Rendered>& rendered) {
     return rendered.ok() && std::ssize(rendered->tokens) <= room;
   };
-  absl::StatusOr<Rendered> rendered = render(request.conversation());
+  absl::StatusOr<Rendered> rendered = render(conversation);
   if (fits(rendered)) return Fitted{.rendered = *std::move(rendered), .report = {}, .conversation = {}};
   if (absl::IsCancelled(rendered.status())) return rendered.status();
 
   const int64_t most_bytes = kMaxContexts * model.context * kMaxBytesPerToken;
-  const int64_t bytes = request.conversation().ByteSizeLong();
+  const int64_t bytes = conversation.ByteSizeLong();
   if (bytes > most_bytes) {
     return ExceedsContext(
         fmt::format("conversation: {} bytes; overflow shortens what has at most {}, {} for each token of {} "
@@ -270,7 +295,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     return std::ssize(*tokens);
   };
   BATON_ASSIGN_OR_RETURN(const Shortening shortening,
-                         Shortening::Make(request.conversation(), request.overflow(), count));
+                         Shortening::Make(conversation, request.overflow(), count));
   BATON_ASSIGN_OR_RETURN(const Rendered frame, render(shortening.Frame()));
   for (int gone = shortening.Gone(std::ssize(frame.tokens), room);;) {
     Shortening::Shortened shortened = shortening.Without(gone);
@@ -296,13 +321,15 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
 
 // The prompt of a conversation: made to fit if the request says so, otherwise at most so many contexts long.
 absl::StatusOr<Fitted> FitOrRender(const ServedModel& model, const v1::ChatRequest& request,
-                                   const Tenant& tenant, int64_t contexts,
-                                   const RequestPreparer::Wanted& wanted) {
+                                   const v1::Conversation& conversation, const Tenant& tenant,
+                                   int64_t contexts, const RequestPreparer::Wanted& wanted) {
   const int64_t room = RoomForPrompt(model, request);
-  if (Shortens(request.overflow()) && room > 0) return RenderToFit(model, request, tenant, room, wanted);
+  if (Shortens(request.overflow()) && room > 0) {
+    return RenderToFit(model, request, conversation, tenant, room, wanted);
+  }
   Fitted fitted;
   BATON_ASSIGN_OR_RETURN(fitted.rendered,
-                         Render(model, request.conversation(), request.thinking(), tenant, contexts, wanted));
+                         Render(model, conversation, request.thinking(), tenant, contexts, wanted));
   return fitted;
 }
 
@@ -422,11 +449,12 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
                                                   const Wanted& wanted, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   baton::fleet::v1::DecodeRequest decode;
-  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, 1, wanted));
+  const std::optional<v1::Conversation> placed = PlaceInstructions(request.conversation(), model->history);
+  const v1::Conversation& whole = placed.has_value() ? *placed : request.conversation();
+  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, whole, tenant, 1, wanted));
   const Rendered& rendered = fitted.rendered;
   SetTokens(rendered.tokens, &decode);
-  const v1::Conversation& conversation =
-      fitted.conversation.has_value() ? *fitted.conversation : request.conversation();
+  const v1::Conversation& conversation = fitted.conversation.has_value() ? *fitted.conversation : whole;
   const auto render_tokens = [&](const v1::Conversation& probe) -> absl::StatusOr<std::vector<TokenId>> {
     BATON_ASSIGN_OR_RETURN(Rendered made,
                            Render(*model, probe, request.thinking(), tenant, kMaxContexts, wanted));
@@ -474,7 +502,10 @@ absl::StatusOr<RequestPreparer::Prompt> RequestPreparer::PromptOf(const v1::Chat
                                                                   const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(Check(request));
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, kMaxContexts, wanted));
+  const std::optional<v1::Conversation> placed = PlaceInstructions(request.conversation(), model->history);
+  BATON_ASSIGN_OR_RETURN(Fitted fitted,
+                         FitOrRender(*model, request, placed.has_value() ? *placed : request.conversation(),
+                                     tenant, kMaxContexts, wanted));
   Prompt prompt;
   prompt.tokens = std::move(fitted.rendered.tokens);
   prompt.text = std::move(fitted.rendered.text);

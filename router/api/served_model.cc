@@ -82,7 +82,7 @@ absl::Status MakeClassifier(const std::string& format, const std::string& folder
 
 // Grows when this source makes another answer of the same request, model and numerics: another order of the
 // sampler's filters, another parser of parts.
-constexpr int kAnswers = 1;
+constexpr int kAnswers = 2;
 
 std::string AnswerDigestOf(const ServedModel& served) {
   const model::GenerationDefaults& defaults = served.defaults;
@@ -136,6 +136,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   }
   served.template_digest = served.chat_template == nullptr ? Sha256Of("") : served.chat_template->digest();
   BATON_ASSIGN_OR_RETURN(served.output, ChoiceOf(served, output_format));
+  if (served.chat_template != nullptr) served.history = output::HistoryStyleOf(*served.chat_template);
   // Nobody goes on with a verdict.
   if (served.chat_template != nullptr && classifier.empty()) {
     served.unstable_history = output::UnstableHistory(served.output, *served.chat_template);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
 #include "common/output/format_choice.h"
+#include "common/output/history_style.h"
 #include "common/output/marker_table.h"
 #include "common/text/chat_template.h"
 #include "common/text/literal_text.h"
@@ -42,6 +43,7 @@ struct ServedModel {
   model::GenerationDefaults defaults;
   // How it writes thinking and tool calls. Its format is never null, and "none" where nothing is known.
   output::FormatChoice output = {.format = output::FindFormat("none")};
+  output::HistoryStyle history;                        // all false without a template
   std::shared_ptr<const output::MarkerTable> markers;  // of its format; never null after Load
   // Its calls can be constrained; and so can text beside them.
   bool strict_tools = false, text_beside_tools = false;

@@ -295,6 +295,42 @@ class HttpClients(unittest.TestCase):
             self.anthropic.messages.create(model=self.model, messages=talk, max_tokens=60, extra_body={"output_config": {"format": {"type": "regex"}}})
         self.assertIn("output_config.format.type", str(refused.exception))
 
+    def test_anthropic_answers_go_on(self):
+        whole = self.message(HELLO).content[0].text
+        begun = whole[:whole.index("Ada") + 3]
+        rest = self.message(HELLO + [{"role": "assistant", "content": begun}])
+        self.assertEqual(begun + rest.content[0].text, whole)
+        with self.anthropic.messages.stream(model=self.model, messages=HELLO + [{"role": "assistant", "content": begun}], max_tokens=60,
+                                            extra_body={"temperature": 0}) as stream:
+            self.assertEqual("".join(stream.text_stream), rest.content[0].text)
+        same = self.chat(HELLO + [{"role": "assistant", "content": begun}], extra_body={"continue_final_message": True, "add_generation_prompt": False})
+        self.assertEqual(same.choices[0].message.content, rest.content[0].text)
+
+    def test_instructions_anywhere_and_what_went_before_is_cached(self):
+        """As Claude Code sends them: a system's message behind the question, and the whole conversation again with the next one."""
+        rules = " ".join(f"Drawer {drawer} is in room {drawer // 10}." for drawer in range(10, 50))
+        talk = [{"role": "user", "content": HELLO[0]["content"]}, {"role": "system", "content": "Agents: none"}]
+        first = self.message(talk, system=rules)
+        talk += [{"role": "assistant", "content": first.content}, {"role": "user", "content": "What is my name?"}, {"role": "system", "content": "It is late."}]
+        second = self.message(talk, system=rules)
+        asked = first.usage.input_tokens + first.usage.cache_read_input_tokens
+        self.assertGreaterEqual(second.usage.cache_read_input_tokens, asked // 16 * 16)
+        for messages in ([{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."}] + HELLO,
+                         HELLO + [{"role": "developer", "content": "Be kind."}]):
+            self.assertTrue(self.chat(messages).choices[0].message.content)
+        self.assertTrue(self.openai.responses.create(model=self.model, input=HELLO + [{"role": "developer", "content": "Be kind."}]).output_text)
+
+    def test_a_conversation_goes_on_after_a_cut_call_and_a_picture(self):
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}]
+        call = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "O'}}
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa"}}
+        talk = [{"role": "user", "content": "What is the weather in Oslo?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c", "content": [picture]}]
+        self.assertEqual(self.chat(talk, tools=tools).object, "chat.completion")
+        shown = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}]}
+        self.message([{"role": "user", "content": "Look."}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {}}]},
+                      {"role": "user", "content": [shown]}])
+
     def test_anthropic_mark_of_the_cache(self):
         text = " ".join(f"Drawer {drawer} is in room {drawer // 10}." for drawer in range(10, 50))
         system = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]

@@ -183,17 +183,23 @@ TEST_F(RouterInputTest, AMessageOfAHundredMegabytes) {
   EXPECT_TRUE(Generate(TextRequest()).status.ok()) << "the router is still there";
 }
 
-TEST_F(RouterInputTest, ATemplateThatRaises) {
+TEST_F(RouterInputTest, ATemplateThatFails) {
   v1::ChatRequest chat;
-  for (const char* role : {"user", "system"}) {
-    v1::Message* message = chat.mutable_conversation()->add_messages();
-    message->set_role(role);
-    message->set_content("x");
-  }
+  v1::Message* message = chat.mutable_conversation()->add_messages();
+  message->set_role("user");
+  message->set_content("x");
+  // The shipped template calls a function of this name.
+  auto& variables = *chat.mutable_conversation()->mutable_template_arguments()->mutable_fields();
+  variables["namespace"].set_string_value("none");
   const Answer answer = Chat(chat);
   EXPECT_TRUE(absl::IsInvalidArgument(answer.status)) << answer.status;
-  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("a system message must come first"));
-  chat.mutable_conversation()->mutable_messages()->RemoveLast();
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("conversation: chat template: "));
+  variables.clear();
+  EXPECT_TRUE(Chat(chat).status.ok());
+  // It refuses a system's message behind the first, so the router places it.
+  message = chat.mutable_conversation()->add_messages();
+  message->set_role("system");
+  message->set_content("y");
   EXPECT_TRUE(Chat(chat).status.ok());
 }
 

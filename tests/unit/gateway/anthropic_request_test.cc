@@ -141,6 +141,48 @@ TEST(AnthropicRequestTest, SamplingToolsAndThinking) {
   EXPECT_THAT(read.ignored, ElementsAre("beam_width"));
 }
 
+// An agent's conversation goes on after a picture, or after what another service did by itself.
+TEST(AnthropicRequestTest, WhatTheModelCantReadIsLeftOutOfResultsAndAnswers) {
+  const auto read = ReadAnthropicMessages(Json::parse(R"({"max_tokens": 5, "messages": [
+      {"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "a page"}}]},
+      {"role": "assistant", "content": [
+          {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+          {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+          {"type": "text", "text": "Found."}, {"type": "tool_use", "id": "t", "name": "read", "input": {}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [
+          {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}},
+          {"type": "text", "text": "a caption"},
+          {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}},
+          {"type": "document", "source": {"type": "base64", "data": "aa"}}, {"type": "tool_reference"}]}]}]})"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  const v1::Conversation& conversation = read->request.conversation();
+  ASSERT_EQ(conversation.messages_size(), 3);
+  const auto left_out = [](const std::string& type) {
+    return "[" + type + ": left out, this model reads text alone]";
+  };
+  EXPECT_EQ(conversation.messages(0).content(), "a page");
+  EXPECT_EQ(conversation.messages(1).content(),
+            left_out("server_tool_use") + left_out("web_search_tool_result") + "Found.");
+  EXPECT_EQ(conversation.messages(2).content(),
+            left_out("image") + "a caption" + "words" + left_out("document") + left_out("tool_reference"));
+  EXPECT_FALSE(conversation.continue_last());
+}
+
+TEST(AnthropicRequestTest, AnAnswerGoesOnWithTheTextThatTheClientBeginsItWith) {
+  const auto continues = [](const std::string& last) {
+    const auto read = ReadAnthropicMessages(
+        Json::parse(R"({"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}, )" + last + "]}"));
+    EXPECT_TRUE(read.ok()) << read.status();
+    return read.ok() && read->request.conversation().continue_last();
+  };
+  EXPECT_TRUE(continues(R"({"role": "assistant", "content": "Hello, "})"));
+  EXPECT_TRUE(continues(R"({"role": "assistant", "content": [{"type": "text", "text": "{"}]})"));
+  EXPECT_FALSE(continues(R"({"role": "assistant", "content": ""})"));
+  EXPECT_FALSE(
+      continues(R"({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f"}]})"));
+  EXPECT_FALSE(continues(R"({"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]})"));
+}
+
 TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
   const std::pair<std::string, const char*> wrong[] = {
       {R"({"messages": []})", "max_tokens: "},
@@ -149,6 +191,8 @@ TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
       {R"({"max_tokens": 5, "messages": [{"role": "user"}]})", "messages[0].content: "},
       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
        "messages[0].content[0].type: "},
+      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url"}}]}]})",
+       "messages[0].content[0].source: "},
       {AnthropicWith(R"("system": 3)"), "system: "},
       {AnthropicWith(R"("tools": [{"type": "web_search_20250305", "name": "w"}])"), "tools[0].type: "},
       {AnthropicWith(R"("thinking": {"type": "much"})"), "thinking.type: "},

@@ -180,10 +180,21 @@ TEST(OpenAiRequestTest, UnknownMembersAreIgnoredAndNamedAndForeignOnesAreNot) {
   EXPECT_THAT(Chat(OpenAiWith("")).answer.ignored, IsEmpty());
 }
 
+// An agent's conversation goes on after a picture.
+TEST(OpenAiRequestTest, WhatTheModelCantReadIsLeftOutOfResults) {
+  const OpenAiChat chat = Chat(R"({"messages": [{"role": "user", "content": "Look."},
+      {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "a caption "},
+          {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa"}}, {"type": "file"}]}]})");
+  EXPECT_EQ(chat.request.conversation().messages(1).content(),
+            "a caption [image_url: left out, this model reads text alone]"
+            "[file: left out, this model reads text alone]");
+  EXPECT_THAT(chat.answer.ignored, testing::Contains("messages[].content[].image_url"));
+}
+
 TEST(OpenAiRequestTest, WhatChangesTheMeaningIsRefused) {
   for (const char* const more :
        {R"("modalities": ["text", "audio"])", R"("audio": {"voice": "x"})", R"("functions": [{"name": "f"}])",
-        R"("function_call": "auto")", R"("web_search_options": {})", R"("continue_final_message": true)"}) {
+        R"("function_call": "auto")", R"("web_search_options": {})"}) {
     EXPECT_THAT(RefusedChat(OpenAiWith(more)), HasSubstr(": ")) << more;
   }
   EXPECT_FALSE(Chat(OpenAiWith(R"("modalities": ["text"], "continue_final_message": false)")).answer.stream);
@@ -242,6 +253,11 @@ TEST(OpenAiRequestTest, FieldsOfOtherServersAreServedOrRefusedByName) {
   }
   EXPECT_THAT(RefusedChat(OpenAiWith(R"("add_generation_prompt": false)")),
               HasSubstr("add_generation_prompt: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("add_generation_prompt": true, "continue_final_message": true)")),
+              HasSubstr("add_generation_prompt: "));
+  EXPECT_TRUE(Chat(OpenAiWith(R"("add_generation_prompt": false, "continue_final_message": true)"))
+                  .request.conversation()
+                  .continue_last());
   EXPECT_THAT(RefusedChat(OpenAiWith(R"("echo": true)")), HasSubstr("echo: "));
   EXPECT_THAT(RefusedChat(OpenAiWith(R"("best_of": 2)")), HasSubstr("best_of: "));
   // What those servers have anyway asks for nothing.

@@ -53,14 +53,14 @@ TEST(ResponsesRequestTest, ItemsOfOneTurnAreOneMessage) {
       {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{\"x\": 1}", "status": "completed"},
       {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "{}"},
       {"type": "function_call_output", "call_id": "c1", "output": "42"},
-      {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "43"}]},
+      {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "43"}, {"type": "input_image"}]},
       {"role": "assistant", "content": "Both."}]})");
   EXPECT_EQ(
       Shown(read.request.conversation()),
       R"({"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"ab"},)"
       R"({"role":"assistant","content":"Let me see.","reasoning_content":"hm","tool_calls":[{"id":"c1","name":"f","arguments_json":"{\"x\": 1}"},)"
       R"({"id":"c2","name":"g","arguments_json":"{}"}]},{"role":"tool","content":"42","tool_call_id":"c1"},)"
-      R"({"role":"tool","content":"43","tool_call_id":"c2"},{"role":"assistant","content":"Both."}]})");
+      R"({"role":"tool","content":"43[input_image: left out, this model reads text alone]","tool_call_id":"c2"},{"role":"assistant","content":"Both."}]})");
 }
 
 TEST(ResponsesRequestTest, ToolsAndTheirChoice) {

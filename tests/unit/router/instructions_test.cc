@@ -1,0 +1,205 @@
+#include "router/api/instructions.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "router/api/conversation.h"
+#include "router/api/request_preparer.h"
+#include "tests/unit/router/shipped_model.h"
+
+namespace baton::router {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using Turns = std::vector<std::pair<std::string, std::string>>;
+
+constexpr output::HistoryStyle kFirstAlone = {.system = true},
+                               kAnywhere = {.system = true, .late_system = true}, kNowhere = {};
+
+v1::Conversation Of(const Turns& turns) {
+  v1::Conversation conversation;
+  for (const auto& [role, content] : turns) {
+    v1::Message& message = *conversation.add_messages();
+    message.set_role(role);
+    message.set_content(content);
+  }
+  return conversation;
+}
+
+Turns TurnsOf(const v1::Conversation& conversation) {
+  Turns turns;
+  for (const v1::Message& message : conversation.messages()) {
+    turns.emplace_back(message.role(), ContentOf(message));
+  }
+  return turns;
+}
+
+Turns Placed(const Turns& turns, const output::HistoryStyle& style) {
+  const v1::Conversation conversation = Of(turns);
+  const auto placed = PlaceInstructions(conversation, style);
+  return TurnsOf(placed.has_value() ? *placed : conversation);
+}
+
+TEST(InstructionsTest, WhatHasItsPlaceIsLeftAlone) {
+  EXPECT_FALSE(PlaceInstructions(Of({{"user", "a"}, {"assistant", "b"}}), kNowhere).has_value());
+  EXPECT_FALSE(PlaceInstructions(Of({{"system", "s"}, {"user", "a"}}), kFirstAlone).has_value());
+  EXPECT_FALSE(
+      PlaceInstructions(Of({{"system", "s"}, {"user", "a"}, {"system", "t"}}), kAnywhere).has_value());
+  EXPECT_FALSE(PlaceInstructions(Of({{"system", "s"}}), kFirstAlone).has_value());
+}
+
+TEST(InstructionsTest, ThoseBeforeTheFirstQuestionAreOne) {
+  for (const auto& style : {kFirstAlone, kAnywhere}) {
+    EXPECT_EQ(Placed({{"system", "a"}, {"developer", "b"}, {"system", "c"}, {"user", "q"}}, style),
+              (Turns{{"system", "a\n\nb\n\nc"}, {"user", "q"}}));
+    EXPECT_EQ(Placed({{"developer", "b"}, {"user", "q"}}, style), (Turns{{"system", "b"}, {"user", "q"}}));
+    EXPECT_EQ(Placed({{"assistant", "hi"}, {"system", "b"}, {"user", "q"}}, style),
+              (Turns{{"system", "b"}, {"assistant", "hi"}, {"user", "q"}}));
+  }
+  EXPECT_EQ(Placed({{"system", "a"}, {"system", "b"}, {"user", "q"}}, kNowhere),
+            (Turns{{"user", "<system>\na\n\nb\n</system>\n\nq"}}));
+  EXPECT_EQ(Placed({{"system", "a"}, {"system", ""}, {"user", "q"}}, kFirstAlone),
+            (Turns{{"system", "a"}, {"user", "q"}}));
+}
+
+TEST(InstructionsTest, LaterOnesStandWhereTheTemplateTakesThem) {
+  EXPECT_EQ(Placed({{"system", "a"}, {"user", "q"}, {"developer", "b"}}, kAnywhere),
+            (Turns{{"system", "a"}, {"user", "q"}, {"system", "b"}}));
+  EXPECT_EQ(
+      Placed({{"user", "q"}, {"system", "b"}, {"assistant", "x"}, {"system", "c"}}, kFirstAlone),
+      (Turns{
+          {"user", "q\n\n<system>\nb\n</system>"}, {"assistant", "x"}, {"user", "<system>\nc\n</system>"}}));
+  EXPECT_EQ(Placed({{"user", "q"}, {"assistant", "x"}, {"system", "b"}, {"system", "c"}, {"user", "r"}},
+                   kFirstAlone),
+            (Turns{{"user", "q"}, {"assistant", "x"}, {"user", "<system>\nb\n\nc\n</system>\n\nr"}}));
+  EXPECT_EQ(Placed({{"user", "q"}, {"assistant", ""}, {"tool", "r"}, {"system", "b"}, {"system", "c"}},
+                   kFirstAlone),
+            (Turns{{"user", "q"},
+                   {"assistant", ""},
+                   {"tool", "r\n\n<system>\nb\n</system>\n\n<system>\nc\n</system>"}}));
+  EXPECT_EQ(
+      Placed({{"user", "q"}, {"assistant", "x"}, {"system", "b"}, {"assistant", "y"}}, kFirstAlone),
+      (Turns{{"user", "q"}, {"assistant", "x"}, {"user", "<system>\nb\n</system>"}, {"assistant", "y"}}));
+}
+
+TEST(InstructionsTest, MarksAndPartsStayWithTheirTexts) {
+  v1::Conversation conversation = Of({{"system", "a"}, {"system", ""}, {"user", "q"}, {"system", "late"}});
+  conversation.mutable_messages(0)->mutable_cache()->set_ttl(v1::CACHE_TTL_1H);
+  v1::ContentPart& part = *conversation.mutable_messages(1)->add_parts();
+  part.set_text("b");
+  part.set_reusable(true);
+  conversation.mutable_messages(2)->mutable_cache()->set_ttl(v1::CACHE_TTL_5M);
+  conversation.add_tools()->set_name("t");
+  conversation.mutable_tools_cache();
+  const auto placed = PlaceInstructions(conversation, kFirstAlone);
+  ASSERT_TRUE(placed.has_value());
+  EXPECT_EQ(placed->tools_size(), 1);
+  EXPECT_TRUE(placed->has_tools_cache());
+  ASSERT_EQ(TurnsOf(*placed), (Turns{{"system", "a\n\nb"}, {"user", "q\n\n<system>\nlate\n</system>"}}));
+  const auto& system = placed->messages(0).parts();
+  EXPECT_EQ(system[0].cache().ttl(), v1::CACHE_TTL_1H);
+  EXPECT_TRUE(system[2].reusable());
+  EXPECT_FALSE(placed->messages(1).has_cache());
+  EXPECT_EQ(placed->messages(1).parts(0).cache().ttl(), v1::CACHE_TTL_5M);
+}
+
+// With the shipped model's template and tokenizer.
+class PromptsTest : public testing::Test {
+ protected:
+  absl::StatusOr<RequestPreparer::Prompt> PromptOf(const v1::Conversation& conversation) {
+    v1::ChatRequest request;
+    *request.mutable_conversation() = conversation;
+    return preparer_.PromptOf(request, tenant_);
+  }
+  std::string TextOf(const v1::Conversation& conversation) {
+    const auto prompt = PromptOf(conversation);
+    BATON_CHECK(prompt.ok()) << prompt.status();
+    return prompt->text;
+  }
+
+  const ModelRegistry registry_ = ShippedModel();
+  const RequestPreparer preparer_{registry_, [] { return uint64_t{1}; }};
+  const Tenant tenant_{.salt = kv::TenantSalt("tenant")};
+};
+
+// Random conversations of agents: each answer's prompt begins with the one before it and what was answered.
+TEST_F(PromptsTest, AConversationThatGoesOnChangesNothing) {
+  std::mt19937 random(7);
+  const auto one_of = [&random](int count) {
+    return static_cast<int>(random() % static_cast<uint32_t>(count));
+  };
+  for (int trial = 0; trial < 200; ++trial) {
+    Turns turns;
+    for (int i = one_of(3); i > 0; --i) turns.emplace_back(one_of(2) == 0 ? "system" : "developer", "rule");
+    turns.emplace_back("user", "question");
+    std::string before;
+    for (int answers = 0; answers < 5; ++answers) {
+      for (int i = one_of(3); i > 0; --i) turns.emplace_back("system", fmt::format("note {}", one_of(100)));
+      const std::string prompt = TextOf(Of(turns));
+      ASSERT_THAT(prompt, StartsWith(before)) << testing::PrintToString(turns);
+      const std::string answer = fmt::format("answer {}", answers);
+      before = prompt + answer + "<|end|>";
+      turns.emplace_back("assistant", answer);
+      for (int i = one_of(2); i > 0; --i) turns.emplace_back("system", "note");
+      turns.emplace_back(one_of(2) == 0 ? "user" : "tool", "go on");
+    }
+  }
+}
+
+TEST_F(PromptsTest, ACallThatWasCutStaysAsItWasWritten) {
+  v1::Conversation conversation = Of({{"user", "q"}, {"assistant", ""}, {"tool", "no such place"}});
+  v1::ToolCall& call = *conversation.mutable_messages(1)->add_tool_calls();
+  call.set_name("f");
+  for (const char* const arguments : {R"({"a": )", "[1]", R"({"a": 1, "a": 2})", "3"}) {
+    call.set_arguments_json(arguments);
+    EXPECT_THAT(TextOf(conversation), HasSubstr(fmt::format("\"arguments\": {}}}\n</tool_call>", arguments)));
+  }
+}
+
+TEST_F(PromptsTest, AnAnswerGoesOnWithTheLastMessage) {
+  for (const std::string content :
+       {"Hello, Ada! I", "ends in blanks  \n", "", "[continued]", "[.continued] [continued]", "<|end|>"}) {
+    v1::Conversation conversation = Of({{"system", "Be brief."}, {"user", "Hello!"}, {"assistant", content}});
+    conversation.set_continue_last(true);
+    v1::Conversation asked = conversation;
+    asked.clear_continue_last();
+    asked.mutable_messages()->RemoveLast();
+    EXPECT_EQ(TextOf(conversation), TextOf(asked) + content);
+  }
+  for (const Turns& turns : {Turns{{"user", "q"}}, Turns{{"user", "q"}, {"assistant", "a"}, {"tool", "t"}},
+                             Turns{{"user", "q"}, {"assistant", "a"}, {"system", "s"}}}) {
+    v1::Conversation conversation = Of(turns);
+    conversation.set_continue_last(true);
+    EXPECT_THAT(std::string(PromptOf(conversation).status().message()),
+                StartsWith("conversation.continue_last: "));
+  }
+  v1::Conversation calling = Of({{"user", "q"}, {"assistant", "a"}});
+  calling.mutable_messages(1)->add_tool_calls()->set_name("f");
+  calling.set_continue_last(true);
+  EXPECT_THAT(std::string(PromptOf(calling).status().message()), StartsWith("conversation.continue_last: "));
+}
+
+// Marks are found by rendering other conversations, which end with a question.
+TEST_F(PromptsTest, MarksAreFoundInWhatIsContinued) {
+  v1::ChatRequest request;
+  std::string rules;
+  for (int i = 0; i < 60; ++i) rules += fmt::format("The rule number {} holds. ", i);
+  *request.mutable_conversation() = Of({{"system", rules}, {"user", "Hello!"}, {"assistant", "Hello, "}});
+  request.mutable_conversation()->set_continue_last(true);
+  request.mutable_conversation()->mutable_messages(0)->mutable_cache();
+  const auto prepared = preparer_.Prepare(request, tenant_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  ASSERT_EQ(prepared->request.leases_size(), 1);
+  EXPECT_GT(prepared->request.leases(0).tokens(), 300u);
+}
+
+}  // namespace
+}  // namespace baton::router
