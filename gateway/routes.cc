@@ -168,7 +168,7 @@ void Routes::Messages(const Handle& exchange) {
 }
 
 template <typename Request, typename Answer, typename Call, typename Show>
-void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show) {
+void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& format, Call call, Show show) {
   if (!Fits(exchange, request)) return;
   struct Messages {
     Request request;
@@ -180,11 +180,13 @@ void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& er
   PassOn(exchange->request(), context.get());
   // Without the messages: the client may go while its answer leaves, of which this would be a second copy.
   exchange->OnGone([context] { context->TryCancel(); });
-  call(
-      context.get(), &messages->request, &messages->answer,
-      [exchange, context, messages, errors, show](const grpc::Status& status) {
-        exchange->Answer(status.ok() ? show(messages->answer) : ErrorResponse(rpc::FromGrpc(status), errors));
-      });
+  call(context.get(), &messages->request, &messages->answer,
+       [exchange, context, messages, format, show](const grpc::Status& status) {
+         if (!status.ok()) return exchange->Answer(ErrorResponse(rpc::FromGrpc(status), format));
+         http::Response response = show(messages->answer);
+         response.headers.insert(response.headers.end(), format.headers.begin(), format.headers.end());
+         exchange->Answer(std::move(response));
+       });
 }
 
 void Routes::Models(const Handle& exchange) {
@@ -208,13 +210,15 @@ void Routes::Models(const Handle& exchange) {
 }
 
 void Routes::CountTokens(const Handle& exchange) {
-  const AnswerFormat errors = AnthropicErrors(exchange->id());
-  const auto body = Body(exchange, errors);
+  AnswerFormat format = AnthropicErrors(exchange->id());
+  const auto body = Body(exchange, format);
   if (!body.has_value()) return;
-  auto request = ReadAnthropicCount(*body, options_.rules);
-  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), errors));
+  std::vector<std::string> ignored;
+  auto request = ReadAnthropicCount(*body, options_.rules, &ignored);
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), format));
+  AddIgnored(ignored, &format);
   Ask<v1::CountTokensRequest, v1::CountTokensResponse>(
-      exchange, *std::move(request), errors,
+      exchange, *std::move(request), format,
       [this](auto* context, auto* asked, auto* count, auto done) {
         stub_.async()->CountTokens(context, asked, count, std::move(done));
       },
@@ -224,13 +228,15 @@ void Routes::CountTokens(const Handle& exchange) {
 }
 
 void Routes::Tokenize(const Handle& exchange) {
-  const AnswerFormat errors = OpenAiErrors(exchange->id());
-  const auto body = Body(exchange, errors);
+  AnswerFormat format = OpenAiErrors(exchange->id());
+  const auto body = Body(exchange, format);
   if (!body.has_value()) return;
-  auto request = ReadTokenize(*body);
-  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), errors));
+  std::vector<std::string> ignored;
+  auto request = ReadTokenize(*body, &ignored);
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), format));
+  AddIgnored(ignored, &format);
   Ask<v1::TokenizeRequest, v1::TokenizeResponse>(
-      exchange, *std::move(request), errors,
+      exchange, *std::move(request), format,
       [this](auto* context, auto* asked, auto* tokens, auto done) {
         stub_.async()->Tokenize(context, asked, tokens, std::move(done));
       },
@@ -242,12 +248,15 @@ void Routes::Tokenize(const Handle& exchange) {
 }
 
 void Routes::Detokenize(const Handle& exchange) {
-  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  AnswerFormat format = OpenAiErrors(exchange->id());
+  const auto body = Body(exchange, format);
   if (!body.has_value()) return;
-  auto request = ReadDetokenize(*body);
-  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), OpenAiErrors(exchange->id())));
+  std::vector<std::string> ignored;
+  auto request = ReadDetokenize(*body, &ignored);
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), format));
+  AddIgnored(ignored, &format);
   Ask<v1::DetokenizeRequest, v1::DetokenizeResponse>(
-      exchange, *std::move(request), OpenAiErrors(exchange->id()),
+      exchange, *std::move(request), format,
       [this](auto* context, auto* asked, auto* text, auto done) {
         stub_.async()->Detokenize(context, asked, text, std::move(done));
       },
@@ -257,12 +266,15 @@ void Routes::Detokenize(const Handle& exchange) {
 }
 
 void Routes::Moderations(const Handle& exchange) {
-  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  AnswerFormat format = OpenAiErrors(exchange->id());
+  const auto body = Body(exchange, format);
   if (!body.has_value()) return;
-  auto request = ReadModerations(*body);
-  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), OpenAiErrors(exchange->id())));
+  std::vector<std::string> ignored;
+  auto request = ReadModerations(*body, &ignored);
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), format));
+  AddIgnored(ignored, &format);
   Ask<v1::ModerateRequest, v1::ModerateResponse>(
-      exchange, *std::move(request), OpenAiErrors(exchange->id()),
+      exchange, *std::move(request), format,
       [this](auto* context, auto* asked, auto* verdicts, auto done) {
         stub_.async()->Moderate(context, asked, verdicts, std::move(done));
       },

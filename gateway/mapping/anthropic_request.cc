@@ -8,6 +8,8 @@
 #include "common/base/status.h"
 #include "gateway/mapping/cache_mark.h"
 #include "gateway/mapping/max_tokens.h"
+#include "gateway/mapping/openai_constraint.h"
+#include "gateway/mapping/openai_fields.h"
 
 namespace baton::gateway {
 namespace {
@@ -293,6 +295,9 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   v1::ChatRequest& request = made.request;
   BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request));
   BATON_RETURN_IF_ERROR(ReadOutputConfig(body, &request));
+  v1::Constraint constraint = request.constraint();
+  BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
+  if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
   BATON_ASSIGN_OR_RETURN(const auto max_tokens, body.Whole("max_tokens", 0, kMaxTokens));
   if (!max_tokens.has_value()) return body.Wrong("max_tokens", "absent");
   SetMaxTokens(*max_tokens, &request);
@@ -301,29 +306,33 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   BATON_ASSIGN_OR_RETURN(const auto top_p, body.Number("top_p"));
   BATON_ASSIGN_OR_RETURN(const auto top_k, body.Whole("top_k", 0, kMaxTokens));
   if (temperature.has_value()) request.mutable_sampling()->set_temperature(static_cast<float>(*temperature));
-  if (top_p.has_value()) request.mutable_sampling()->set_top_p(static_cast<float>(*top_p));
+  if (top_p.has_value()) request.mutable_sampling()->set_top_p(TopP(*top_p));
   if (top_k.has_value()) request.mutable_sampling()->set_top_k(static_cast<int32_t>(*top_k));
   BATON_ASSIGN_OR_RETURN(const Json* const stops, body.List("stop_sequences"));
   for (size_t i = 0; stops != nullptr && i < stops->size(); ++i) {
     if (!(*stops)[i].is_string()) return body.Wrong("stop_sequences", "not a list of texts");
-    request.mutable_stop()->add_stop((*stops)[i].get<std::string>());
+    if ((*stops)[i] != "") request.mutable_stop()->add_stop((*stops)[i].get<std::string>());
   }
   BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(body));
   if (mark.has_value()) *request.mutable_options()->mutable_cache() = *mark;
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   made.stream = stream.value_or(false);
-  for (const char* const name : {"mcp_servers", "container"}) {
-    if (body.Find(name) != nullptr) return body.Wrong(name, "not served here");
-  }
-  body.Skip({"metadata", "service_tier"});
+  BATON_RETURN_IF_ERROR(RefuseForeign(body, {"mcp_servers", "container"}));
+  BATON_RETURN_IF_ERROR(RefuseUnserved(body));
+  BATON_RETURN_IF_ERROR(ReadServiceTier(body, {"auto", "standard_only"}));
+  body.Skip({"metadata"});
   made.ignored = body.Ignored();
   return made;
 }
 
-absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& json, const AnthropicRules& rules) {
+absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& json, const AnthropicRules& rules,
+                                                          std::vector<std::string>* ignored) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::CountTokensRequest made;
   BATON_RETURN_IF_ERROR(ReadConversation(body, rules, made.mutable_chat()));
+  // They are no part of a prompt.
+  body.Skip({"output_config", "output_format", "max_tokens", "metadata", "stream"});
+  if (ignored != nullptr) *ignored = body.Ignored();
   return made;
 }
 

@@ -26,7 +26,8 @@ struct AnthropicMessages {
 
 absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& body, const AnthropicRules& rules = {});
 
-// The same body without max_tokens.
-absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& body, const AnthropicRules& rules = {});
+// The same body without max_tokens. ignored: is set to the members of the body that were; null: nobody asks.
+absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& body, const AnthropicRules& rules = {},
+                                                          std::vector<std::string>* ignored = nullptr);
 
 }  // namespace baton::gateway

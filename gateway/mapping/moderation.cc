@@ -72,11 +72,12 @@ absl::StatusOr<std::optional<v1::Moderation::Policy>> ModeOf(JsonObject& policy,
 
 }  // namespace
 
-absl::StatusOr<v1::ModerateRequest> ReadModerations(const Json& json) {
+absl::StatusOr<v1::ModerateRequest> ReadModerations(const Json& json, std::vector<std::string>* ignored) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::ModerateRequest request;
   BATON_ASSIGN_OR_RETURN(*request.mutable_model(), ClassifierOf(body));
   const Json* const input = body.Find("input");  // null: absent
+  if (ignored != nullptr) *ignored = body.Ignored();
   if (input == nullptr) return body.Wrong("input", "absent");
   if (input->is_string()) {
     request.add_texts(input->get<std::string>());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
@@ -10,8 +11,10 @@
 
 namespace baton::gateway {
 
-// Names that begin as those of OpenAI's own classifiers stand for the operator's.
-absl::StatusOr<v1::ModerateRequest> ReadModerations(const Json& body);
+// Names that begin as those of OpenAI's own classifiers stand for the operator's. ignored: is set to the
+// members of the body that were; null: nobody asks.
+absl::StatusOr<v1::ModerateRequest> ReadModerations(const Json& body,
+                                                    std::vector<std::string>* ignored = nullptr);
 
 // {"id", "model", "results"}. OpenAI's categories are always there, as its clients want them; a classifier's
 // own are beside them. One counts as flagged from a score of one half.

@@ -14,17 +14,27 @@ absl::Status Once(const JsonObject& body, std::string_view name, v1::Constraint*
   return body.Wrong(name, "the answer is constrained by another field too");
 }
 
+// A schema, or the text of one. Nothing is set if it is absent.
+absl::Status ReadSchema(JsonObject& of, std::string_view name, v1::Constraint* constraint) {
+  const Json* const schema = of.Find(name);  // null: absent
+  if (schema == nullptr) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(Once(of, name, constraint));
+  constraint->set_json_schema(schema->is_string() ? schema->get<std::string>() : schema->dump());
+  return absl::OkStatus();
+}
+
+absl::Status ReadRegex(JsonObject& of, std::string_view name, v1::Constraint* constraint) {
+  BATON_ASSIGN_OR_RETURN(const auto regex, of.Text(name));
+  if (!regex.has_value()) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(Once(of, name, constraint));
+  constraint->set_regex(*regex);
+  return absl::OkStatus();
+}
+
 // vLLM's `structured_outputs`, and its older fields that begin with "guided_".
 absl::Status ReadGuides(JsonObject& fields, const std::string& prefix, v1::Constraint* constraint) {
-  if (const Json* const schema = fields.Find(prefix + "json"); schema != nullptr) {  // null: absent
-    BATON_RETURN_IF_ERROR(Once(fields, prefix + "json", constraint));
-    constraint->set_json_schema(schema->is_string() ? schema->get<std::string>() : schema->dump());
-  }
-  BATON_ASSIGN_OR_RETURN(const auto regex, fields.Text(prefix + "regex"));
-  if (regex.has_value()) {
-    BATON_RETURN_IF_ERROR(Once(fields, prefix + "regex", constraint));
-    constraint->set_regex(*regex);
-  }
+  BATON_RETURN_IF_ERROR(ReadSchema(fields, prefix + "json", constraint));
+  BATON_RETURN_IF_ERROR(ReadRegex(fields, prefix + "regex", constraint));
   BATON_ASSIGN_OR_RETURN(const auto grammar, fields.Text(prefix + "grammar"));
   if (grammar.has_value()) {
     BATON_RETURN_IF_ERROR(Once(fields, prefix + "grammar", constraint));
@@ -71,29 +81,47 @@ absl::Status ReadStructuralTags(JsonObject& wanted, v1::StructuralTags* tags) {
   return absl::OkStatus();
 }
 
+// OpenAI's, and llama.cpp's forms of it, which have the schema in it.
+absl::Status ReadResponseFormat(JsonObject& body, v1::Constraint* constraint) {
+  const Json* const format = body.Find("response_format");  // null: absent
+  if (format == nullptr) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(JsonObject wanted, body.Inside(*format, "response_format"));
+  BATON_ASSIGN_OR_RETURN(const auto type, wanted.Text("type"));
+  if (type == "text") return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(Once(body, "response_format", constraint));
+  if (type == "structural_tag") return ReadStructuralTags(wanted, constraint->mutable_structural_tags());
+  if (type != "json_object" && type != "json_schema") {
+    return wanted.Wrong("type", "not one of text, json_object, json_schema and structural_tag");
+  }
+  if (const Json* const named = wanted.Find("json_schema"); named != nullptr) {  // null: absent
+    BATON_ASSIGN_OR_RETURN(JsonObject object, wanted.Inside(*named, "response_format.json_schema"));
+    // It is always obeyed to the letter.
+    object.Skip({"name", "description", "strict"});
+    BATON_RETURN_IF_ERROR(ReadSchema(object, "schema", constraint));
+    if (!constraint->has_json_schema()) return object.Wrong("schema", "absent");
+    return absl::OkStatus();
+  }
+  BATON_RETURN_IF_ERROR(ReadSchema(wanted, "schema", constraint));
+  if (constraint->has_json_schema()) return absl::OkStatus();
+  if (type == "json_schema") return wanted.Wrong("json_schema", "absent");
+  constraint->set_json_object(true);
+  return absl::OkStatus();
+}
+
+// Grammars in notations that are not read here.
+absl::Status RefuseGrammars(JsonObject& body) {
+  for (const char* const name : {"grammar", "ebnf"}) {
+    const Json* const grammar = body.Find(name);  // null: absent
+    if (grammar == nullptr || *grammar == "") continue;
+    return body.Wrong(name, "not served here: structured_outputs.grammar takes one in Lark");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadConstraint(JsonObject& body, v1::Constraint* constraint) {
-  if (const Json* const format = body.Find("response_format"); format != nullptr) {  // null: absent
-    BATON_ASSIGN_OR_RETURN(JsonObject wanted, body.Inside(*format, "response_format"));
-    BATON_ASSIGN_OR_RETURN(const auto type, wanted.Text("type"));
-    if (type == "json_object") {
-      constraint->set_json_object(true);
-    } else if (type == "json_schema") {
-      const Json* const named = wanted.Find("json_schema");  // null: absent
-      if (named == nullptr) return wanted.Wrong("json_schema", "absent");
-      BATON_ASSIGN_OR_RETURN(JsonObject object, wanted.Inside(*named, "response_format.json_schema"));
-      // It is always obeyed to the letter.
-      object.Skip({"name", "description", "strict"});
-      const Json* const schema = object.Find("schema");  // null: absent
-      if (schema == nullptr) return object.Wrong("schema", "absent");
-      constraint->set_json_schema(schema->dump());
-    } else if (type == "structural_tag") {
-      BATON_RETURN_IF_ERROR(ReadStructuralTags(wanted, constraint->mutable_structural_tags()));
-    } else if (type != "text") {
-      return wanted.Wrong("type", "not one of text, json_object, json_schema and structural_tag");
-    }
-  }
+  BATON_RETURN_IF_ERROR(ReadResponseFormat(body, constraint));
   if (const Json* const guides = body.Find("structured_outputs"); guides != nullptr) {  // null: absent
     BATON_ASSIGN_OR_RETURN(JsonObject fields, JsonObject::Of(*guides, "structured_outputs"));
     BATON_RETURN_IF_ERROR(ReadGuides(fields, "", constraint));
@@ -101,7 +129,10 @@ absl::Status ReadConstraint(JsonObject& body, v1::Constraint* constraint) {
       return absl::InvalidArgumentError(fmt::format("{}: not served here", fields.Ignored().front()));
     }
   }
-  return ReadGuides(body, "guided_", constraint);
+  BATON_RETURN_IF_ERROR(ReadGuides(body, "guided_", constraint));
+  BATON_RETURN_IF_ERROR(ReadSchema(body, "json_schema", constraint));
+  BATON_RETURN_IF_ERROR(ReadRegex(body, "regex", constraint));
+  return RefuseGrammars(body);
 }
 
 }  // namespace baton::gateway

@@ -1,5 +1,6 @@
-// What an answer must look like, in the fields of OpenAI's bodies: `response_format`, vLLM's
-// `structured_outputs` and its older `guided_*`. A plain function, any thread.
+// The form of an answer in the spellings of all servers: OpenAI's `response_format`, also as llama.cpp has
+// it; vLLM's `structured_outputs` and its older `guided_*`; llama.cpp's and SGLang's `json_schema` and
+// `regex` at the top. A plain function, any thread.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,8 +9,8 @@
 
 namespace baton::gateway {
 
-// Of chat and of text completions; the constraint stays unset if none is asked for. INVALID_ARGUMENT names
-// the field.
+// The constraint, in which another field may have been read, stays as it is if none is asked for here.
+// INVALID_ARGUMENT names the field: a second one, or one in a notation that is not read (GBNF).
 absl::Status ReadConstraint(JsonObject& body, v1::Constraint* constraint);
 
 }  // namespace baton::gateway

@@ -4,6 +4,7 @@
 #include <google/protobuf/struct.pb.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/numbers.h"
 
@@ -40,13 +41,17 @@ void ToValue(const Json& json, google::protobuf::Value* value) {
 
 }  // namespace
 
+float TopP(double value) {
+  return value == 0 ? std::numeric_limits<float>::min() : static_cast<float>(value);
+}
+
 absl::Status ReadSampling(JsonObject& body, v1::SamplingParams* sampling) {
   const auto number = [&body](std::string_view name, auto set) {
     return Copy<double>(body.Number(name), set);
   };
   BATON_RETURN_IF_ERROR(
       number("temperature", [&](double x) { sampling->set_temperature(static_cast<float>(x)); }));
-  BATON_RETURN_IF_ERROR(number("top_p", [&](double x) { sampling->set_top_p(static_cast<float>(x)); }));
+  BATON_RETURN_IF_ERROR(number("top_p", [&](double x) { sampling->set_top_p(TopP(x)); }));
   BATON_RETURN_IF_ERROR(number("min_p", [&](double x) { sampling->set_min_p(static_cast<float>(x)); }));
   BATON_RETURN_IF_ERROR(
       number("presence_penalty", [&](double x) { sampling->set_presence_penalty(static_cast<float>(x)); }));
@@ -144,6 +149,24 @@ absl::Status RefuseUnserved(JsonObject& body) {
       {"lora_path", false},
       {"no_stop_trim", false},
       {"return_hidden_states", false},
+      // Samplers of llama.cpp, SGLang and others.
+      {"typical_p", 1},
+      {"tfs_z", 1},
+      {"top_a", 0},
+      {"top_n_sigma", -1},
+      {"mirostat", 0},
+      {"mirostat_mode", 0},
+      {"dry_multiplier", 0},
+      {"xtc_probability", 0},
+      {"dynatemp_range", 0},
+      {"epsilon_cutoff", 0},
+      {"eta_cutoff", 0},
+      {"no_repeat_ngram_size", 0},
+      {"samplers", Json::array()},
+      {"repeat_penalty", 1, ": send repetition_penalty"},
+      {"n_predict", -1, ": send max_tokens"},
+      {"min_new_tokens", 0, ": constrain the answer (structured_outputs), or ask for ignore_eos"},
+      {"max_new_tokens", Json(), ": send max_tokens"},
   };
   for (const Unserved& one : kUnserved) {
     const Json* const value = body.Find(one.name);  // null: absent
@@ -163,9 +186,29 @@ absl::Status ReadThinkingExtras(JsonObject& body, v1::ChatRequest* request) {
   BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("thinking_token_budget", 1, kMaxTokens), [&](int64_t most) {
     request->mutable_thinking()->set_budget_tokens(static_cast<uint32_t>(most));
   }));
-  return Copy<bool>(body.Flag("include_reasoning"), [&](bool shown) {
+  BATON_RETURN_IF_ERROR(Copy<bool>(body.Flag("include_reasoning"), [&](bool shown) {
     if (!shown) request->mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
+  }));
+  BATON_RETURN_IF_ERROR(Copy<bool>(body.Flag("enable_thinking"),
+                                   [&](bool enabled) { request->mutable_thinking()->set_enabled(enabled); }));
+  const Json* const thinking = body.Find("thinking");  // null: absent
+  if (thinking == nullptr) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*thinking, "thinking"));
+  BATON_ASSIGN_OR_RETURN(const auto type, fields.Text("type"));
+  if (type != "enabled" && type != "disabled") {
+    return fields.Wrong("type", "neither \"enabled\" nor \"disabled\"");
+  }
+  request->mutable_thinking()->set_enabled(type == "enabled");
+  return Copy<int64_t>(fields.Whole("budget_tokens", 1, kMaxTokens), [&](int64_t most) {
+    request->mutable_thinking()->set_budget_tokens(static_cast<uint32_t>(most));
   });
+}
+
+absl::Status ReadServiceTier(JsonObject& body, std::initializer_list<std::string_view> served) {
+  BATON_ASSIGN_OR_RETURN(const auto tier, body.Text("service_tier"));
+  if (!tier.has_value() || std::ranges::find(served, *tier) != served.end()) return absl::OkStatus();
+  return body.Wrong("service_tier",
+                    fmt::format("not one of {}: requests have no other class here", fmt::join(served, ", ")));
 }
 
 }  // namespace baton::gateway

@@ -22,6 +22,9 @@ absl::Status Copy(absl::StatusOr<std::optional<T>> value, Set set) {
   return absl::OkStatus();
 }
 
+// top_p of baton.v1, which is above 0: with 0 the likeliest token alone is left.
+float TopP(double value);
+
 // temperature, top_p, penalties, logit_bias, seed; and vLLM's top_k, min_p, repetition_penalty.
 absl::Status ReadSampling(JsonObject& body, v1::SamplingParams* sampling);
 
@@ -35,13 +38,16 @@ absl::Status ReadTemplateArguments(JsonObject& body, v1::ChatRequest* request);
 
 // Members that would change the answer's meaning; null, false and an empty list ask for nothing.
 absl::Status RefuseForeign(JsonObject& body, std::initializer_list<std::string_view> names);
-// Those that vLLM's and SGLang's servers have and that are not here, of all of these APIs. A value that is
-// the default of those servers asks for nothing.
+// Members that the servers of vLLM, SGLang and llama.cpp have and that are not here, of all of these APIs. A
+// value that is the default of those servers asks for nothing.
 absl::Status RefuseUnserved(JsonObject& body);
 
 // vLLM's skip_special_tokens.
 absl::Status ReadSpecialTokens(JsonObject& body, v1::OutputOptions* output);
-// And its thinking_token_budget and include_reasoning.
+// Its thinking_token_budget and include_reasoning; enable_thinking, and DeepSeek's and GLM's thinking.type.
 absl::Status ReadThinkingExtras(JsonObject& body, v1::ChatRequest* request);
+
+// The service tiers that ask for nothing.
+absl::Status ReadServiceTier(JsonObject& body, std::initializer_list<std::string_view> served);
 
 }  // namespace baton::gateway

@@ -122,7 +122,7 @@ absl::Status ReadOpenAiTools(JsonObject& body, v1::Conversation* conversation) {
     BATON_ASSIGN_OR_RETURN(JsonObject tool, body.Inside((*tools)[i], fmt::format("tools[{}]", i)));
     BATON_ASSIGN_OR_RETURN(const auto type, tool.Text("type"));
     const Json* const function = tool.Find("function");  // null: absent
-    if (type != "function" || function == nullptr) {
+    if (type.value_or("function") != "function" || function == nullptr) {
       return tool.Wrong("type", "only tools of the type \"function\" are served here");
     }
     BATON_ASSIGN_OR_RETURN(JsonObject named, tool.Inside(*function, tool.Path("function")));
@@ -174,6 +174,11 @@ absl::Status ReadOpenAiToolChoice(JsonObject& body, v1::ChatRequest* request) {
     request->mutable_tool_choice()->add_names(name);
     return absl::OkStatus();
   }
+  if (type == "auto" || type == "none" || type == "required") {
+    BATON_ASSIGN_OR_RETURN(const auto mode, ToolModeOf(body, *type));
+    request->mutable_tool_choice()->set_mode(mode);
+    return absl::OkStatus();
+  }
   if (type != "allowed_tools") return object.Wrong("type", "neither \"function\" nor \"allowed_tools\"");
   const Json* const allowed = object.Find("allowed_tools");  // null: absent
   if (allowed == nullptr) return object.Wrong("allowed_tools", "absent");
@@ -200,14 +205,18 @@ absl::Status ReadStop(JsonObject& body, Request* request) {
   }
   v1::StopConditions* const stop = request->mutable_stop();
   if (const Json* const texts = body.Find("stop"); texts != nullptr) {  // null: absent
+    // An empty text asks for nothing.
+    const auto add = [stop](const Json& text) {
+      if (text != "") stop->add_stop(text.get<std::string>());
+    };
     if (texts->is_string()) {
-      stop->add_stop(texts->get<std::string>());
+      add(*texts);
     } else if (!texts->is_array()) {
       return body.Wrong("stop", "neither a text nor a list of texts");
     } else {
       for (const Json& text : *texts) {
         if (!text.is_string()) return body.Wrong("stop", "not a list of texts");
-        stop->add_stop(text.get<std::string>());
+        add(text);
       }
     }
   }
@@ -272,10 +281,18 @@ absl::Status ReadAnswer(JsonObject& body, OpenAiAnswer* answer) {
   return absl::OkStatus();
 }
 
+// The form of an answer in the words of other APIs.
+absl::Status RefuseForms(JsonObject& body) {
+  for (const char* const name : {"output_format", "output_config", "format"}) {
+    if (body.Find(name) != nullptr) return body.Wrong(name, "not served here: send response_format");
+  }
+  return absl::OkStatus();
+}
+
 // Accepted, and without effect: they are about OpenAI's own service.
-void SkipForeign(JsonObject& body) {
-  body.Skip({"user", "safety_identifier", "metadata", "store", "service_tier", "verbosity",
-             "prompt_cache_retention"});
+absl::Status SkipForeign(JsonObject& body) {
+  body.Skip({"user", "safety_identifier", "metadata", "store", "verbosity", "prompt_cache_retention"});
+  return ReadServiceTier(body, {"auto", "default"});
 }
 
 }  // namespace
@@ -314,6 +331,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   }
   BATON_RETURN_IF_ERROR(RefuseForeign(body, {"audio", "web_search_options", "prediction", "echo"}));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
+  BATON_RETURN_IF_ERROR(RefuseForms(body));
   BATON_RETURN_IF_ERROR(RefuseBestOf(body, request.options()));
   BATON_ASSIGN_OR_RETURN(const auto continued, body.Flag("continue_final_message"));
   BATON_ASSIGN_OR_RETURN(const auto turn, body.Flag("add_generation_prompt"));
@@ -325,7 +343,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
                       "without continue_final_message, the answer is always a turn of its own here");
   }
   request.mutable_conversation()->set_continue_last(continued.value_or(false));
-  SkipForeign(body);
+  BATON_RETURN_IF_ERROR(SkipForeign(body));
   chat.answer.ignored = body.Ignored();
   return chat;
 }
@@ -363,9 +381,12 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
     }
   }
   BATON_RETURN_IF_ERROR(RefuseBestOf(body, request.options()));
-  BATON_RETURN_IF_ERROR(RefuseForeign(body, {"suffix"}));
+  if (const Json* const suffix = body.Find("suffix"); suffix != nullptr && *suffix != "") {  // null: absent
+    return body.Wrong("suffix", "not served here");
+  }
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
-  SkipForeign(body);
+  BATON_RETURN_IF_ERROR(RefuseForms(body));
+  BATON_RETURN_IF_ERROR(SkipForeign(body));
   const size_t repeated = request.ByteSizeLong() * completion.requests.size();
   if (completion.requests.size() > 1 && repeated > kMaxRepeatedBytes) {
     return body.Wrong("prompt",
@@ -379,7 +400,7 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   return completion;
 }
 
-absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& json) {
+absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& json, std::vector<std::string>* ignored) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::TokenizeRequest request;
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
@@ -387,6 +408,7 @@ absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& json) {
   if (prompt.has_value()) {
     request.mutable_generate()->set_model(model.value_or(""));
     request.mutable_generate()->set_text(*prompt);
+    if (ignored != nullptr) *ignored = body.Ignored();
     return request;
   }
   v1::ChatRequest& chat = *request.mutable_chat();
@@ -394,10 +416,11 @@ absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadMessages(body, chat.mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadOpenAiTools(body, chat.mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, &chat));
+  if (ignored != nullptr) *ignored = body.Ignored();
   return request;
 }
 
-absl::StatusOr<v1::DetokenizeRequest> ReadDetokenize(const Json& json) {
+absl::StatusOr<v1::DetokenizeRequest> ReadDetokenize(const Json& json, std::vector<std::string>* ignored) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::DetokenizeRequest request;
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
@@ -405,6 +428,7 @@ absl::StatusOr<v1::DetokenizeRequest> ReadDetokenize(const Json& json) {
   const Json* const tokens = body.Find("tokens");  // null: absent
   if (tokens == nullptr || !ReadTokens(*tokens, request.mutable_token_ids()))
     return body.Wrong("tokens", kNoTokens);
+  if (ignored != nullptr) *ignored = body.Ignored();
   return request;
 }
 

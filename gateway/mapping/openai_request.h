@@ -44,8 +44,11 @@ struct OpenAiCompletion {
 };
 absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& body);
 
-// {"model", "prompt"} or {"model", "messages"}, and {"model", "tokens"}, as vLLM's server has them.
-absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& body);
-absl::StatusOr<v1::DetokenizeRequest> ReadDetokenize(const Json& body);
+// {"model", "prompt"} or {"model", "messages"}, and {"model", "tokens"}, as vLLM's server has them. ignored:
+// is set to the members of the body that were; null: nobody asks.
+absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& body,
+                                                 std::vector<std::string>* ignored = nullptr);
+absl::StatusOr<v1::DetokenizeRequest> ReadDetokenize(const Json& body,
+                                                     std::vector<std::string>* ignored = nullptr);
 
 }  // namespace baton::gateway

@@ -9,6 +9,7 @@
 #include "gateway/mapping/cache_mark.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
+#include "gateway/mapping/openai_constraint.h"
 #include "gateway/mapping/openai_fields.h"
 
 namespace baton::gateway {
@@ -254,6 +255,7 @@ absl::Status ReadReasoning(JsonObject& body, v1::ChatRequest* request) {
     BATON_ASSIGN_OR_RETURN(const auto effort, fields.Text("effort"));
     if (effort.has_value()) SetEffort(*effort, request);
   }
+  BATON_RETURN_IF_ERROR(ReadThinkingExtras(body, request));
   return ReadTemplateArguments(body, request);
 }
 
@@ -320,6 +322,9 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadResponsesToolChoice(body, &request));
   BATON_RETURN_IF_ERROR(ReadReasoning(body, &request));
   BATON_RETURN_IF_ERROR(ReadTextFormat(body, &request));
+  v1::Constraint constraint = request.constraint();
+  BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
+  if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(ReadIncluded(body));
@@ -341,9 +346,10 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   }
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   responses.stream = stream.value_or(false);
+  BATON_RETURN_IF_ERROR(ReadServiceTier(body, {"auto", "default"}));
   // About OpenAI's own service, or without tools of the server without a meaning.
-  body.Skip({"user", "safety_identifier", "service_tier", "stream_options", "max_tool_calls",
-             "prompt_cache_retention", "background", "metadata"});
+  body.Skip({"user", "safety_identifier", "stream_options", "max_tool_calls", "prompt_cache_retention",
+             "background", "metadata"});
   responses.echo = SettingsEcho(body);
   responses.ignored = body.Ignored();
   return responses;

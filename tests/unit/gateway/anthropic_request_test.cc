@@ -197,13 +197,25 @@ TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
       {AnthropicWith(R"("tools": [{"type": "web_search_20250305", "name": "w"}])"), "tools[0].type: "},
       {AnthropicWith(R"("thinking": {"type": "much"})"), "thinking.type: "},
       {AnthropicWith(R"("cache_control": {"type": "ephemeral", "ttl": "1d"})"), "cache_control.ttl: "},
-      {AnthropicWith(R"("mcp_servers": [])"), "mcp_servers: "},
+      {AnthropicWith(R"("mcp_servers": [{"name": "x"}])"), "mcp_servers: "},
+      {AnthropicWith(R"("service_tier": "priority")"), "service_tier: "},
+      {AnthropicWith(R"("grammar": "root ::= x")"), "grammar: "},
+      {AnthropicWith(R"("mirostat": 2)"), "mirostat: "},
+      {AnthropicWith(R"("regex": "x", "output_format": {"type": "json_schema", "schema": {}})"), "regex: "},
   };
   for (const auto& [body, field] : wrong) {
     const auto read = ReadAnthropicMessages(Json::parse(body));
     ASSERT_TRUE(absl::IsInvalidArgument(read.status())) << read.status() << body;
     EXPECT_THAT(std::string(read.status().message()), StartsWith(field)) << body;
   }
+}
+
+TEST(AnthropicRequestTest, FieldsThatAskForNothingAreTaken) {
+  const auto read = ReadAnthropicMessages(
+      Json::parse(AnthropicWith(R"("mcp_servers": [], "service_tier": "standard_only", "mirostat": 0)")));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->ignored, testing::IsEmpty());
+  EXPECT_FALSE(read->request.has_constraint());
 }
 
 TEST(AnthropicRequestTest, CountsNeedNoLimit) {
@@ -213,6 +225,14 @@ TEST(AnthropicRequestTest, CountsNeedNoLimit) {
   EXPECT_EQ(read->chat().conversation().messages_size(), 1);
   EXPECT_TRUE(read->chat().thinking().has_enabled());
   EXPECT_FALSE(read->chat().thinking().enabled());
+  std::vector<std::string> ignored;
+  ASSERT_TRUE(
+      ReadAnthropicCount(
+          Json::parse(
+              R"({"messages": [{"role": "user", "content": "hi", "x": 1}], "y": 1, "max_tokens": 3})"),
+          {}, &ignored)
+          .ok());
+  EXPECT_THAT(ignored, ElementsAre("y", "messages[].x"));
 }
 
 }  // namespace

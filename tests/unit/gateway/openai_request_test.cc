@@ -191,6 +191,72 @@ TEST(OpenAiRequestTest, WhatTheModelCantReadIsLeftOutOfResults) {
   EXPECT_THAT(chat.answer.ignored, testing::Contains("messages[].content[].image_url"));
 }
 
+// As OpenAI, llama.cpp, SGLang and vLLM spell it.
+TEST(OpenAiRequestTest, ASchemaIsEnforcedInEverySpelling) {
+  const std::string schema = R"({"type":"object"})";
+  const std::vector<std::string> spellings = {
+      R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": )" + schema + "}}",
+      R"("response_format": {"type": "json_schema", "schema": )" + schema + "}",
+      R"("response_format": {"type": "json_object", "schema": )" + schema + "}",
+      R"("json_schema": )" + schema,
+      R"("json_schema": "{\"type\":\"object\"}")",
+      R"("guided_json": )" + schema,
+      R"("structured_outputs": {"json": )" + schema + "}"};
+  for (const std::string& more : spellings) {
+    const OpenAiChat chat = Chat(OpenAiWith(more));
+    EXPECT_EQ(chat.request.constraint().json_schema(), schema) << more;
+    EXPECT_THAT(chat.answer.ignored, IsEmpty()) << more;
+    const auto completion = ReadOpenAiCompletion(Json::parse(R"({"prompt": "a", )" + more + "}"));
+    ASSERT_TRUE(completion.ok()) << completion.status();
+    EXPECT_EQ(completion->requests[0].constraint().json_schema(), schema) << more;
+  }
+  EXPECT_EQ(Chat(OpenAiWith(R"("regex": "[0-9]+")")).request.constraint().regex(), "[0-9]+");
+  EXPECT_TRUE(
+      Chat(OpenAiWith(R"("response_format": {"type": "json_object"})")).request.constraint().json_object());
+  EXPECT_FALSE(
+      Chat(OpenAiWith(R"("grammar": "", "response_format": {"type": "text"})")).request.has_constraint());
+  const std::pair<std::string, const char*> refused[] = {
+      {R"("response_format": {"type": "json_schema"})", "response_format.json_schema: "},
+      {R"("grammar": "root ::= x")", "grammar: "},
+      {R"("ebnf": "root ::= x")", "ebnf: "},
+      {R"("output_format": {"type": "json_schema"})", "output_format: "},
+      {R"("output_config": {})", "output_config: "},
+      {R"("format": "json")", "format: "},
+      {R"("regex": "x", "response_format": {"type": "json_object"})", "regex: "},
+      {R"("json_schema": {}, "guided_regex": "x")", "json_schema: "},
+  };
+  for (const auto& [more, field] : refused) {
+    EXPECT_THAT(RefusedChat(OpenAiWith(more)), testing::StartsWith(field)) << more;
+  }
+}
+
+TEST(OpenAiRequestTest, FormsThatClientsSendInGoodFaithAreTaken) {
+  const OpenAiChat chat = Chat(OpenAiWith(
+      R"("stop": ["", "x"], "top_p": 0, "tools": [{"function": {"name": "f"}}], "tool_choice": {"type": "none"})"));
+  EXPECT_THAT(chat.request.stop().stop(), ElementsAre("x"));
+  EXPECT_GT(chat.request.sampling().top_p(), 0);
+  EXPECT_LT(chat.request.sampling().top_p(), 1e-30);
+  EXPECT_EQ(chat.request.conversation().tools(0).name(), "f");
+  EXPECT_EQ(chat.request.tool_choice().mode(), v1::ToolChoice::MODE_NONE);
+  EXPECT_THAT(Chat(OpenAiWith(R"("stop": "")")).request.stop().stop(), IsEmpty());
+}
+
+TEST(OpenAiRequestTest, ThinkingIsAskedForInEverySpelling) {
+  for (const char* const on : {R"("enable_thinking": true)", R"("thinking": {"type": "enabled"})",
+                               R"("chat_template_kwargs": {"enable_thinking": true})"}) {
+    EXPECT_TRUE(Chat(OpenAiWith(on)).request.thinking().enabled()) << on;
+  }
+  const OpenAiChat off = Chat(OpenAiWith(R"("thinking": {"type": "disabled"})"));
+  EXPECT_TRUE(off.request.thinking().has_enabled());
+  EXPECT_FALSE(off.request.thinking().enabled());
+  EXPECT_EQ(Chat(OpenAiWith(R"("thinking": {"type": "enabled", "budget_tokens": 9})"))
+                .request.thinking()
+                .budget_tokens(),
+            9u);
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("thinking": {"type": "much"})")),
+              testing::StartsWith("thinking.type: "));
+}
+
 TEST(OpenAiRequestTest, WhatChangesTheMeaningIsRefused) {
   for (const char* const more :
        {R"("modalities": ["text", "audio"])", R"("audio": {"voice": "x"})", R"("functions": [{"name": "f"}])",
@@ -244,7 +310,16 @@ TEST(OpenAiRequestTest, FieldsOfOtherServersAreServedOrRefusedByName) {
                                  R"("return_tokens_as_token_ids": true)",
                                  R"("cache_salt": "x")",
                                  R"("kv_transfer_params": {"a": 1})",
-                                 R"("lora_path": "x")"};
+                                 R"("lora_path": "x")",
+                                 R"("service_tier": "flex")",
+                                 R"("typical_p": 0.5)",
+                                 R"("mirostat": 2)",
+                                 R"("dry_multiplier": 0.8)",
+                                 R"("xtc_probability": 0.5)",
+                                 R"("samplers": ["top_k"])",
+                                 R"("repeat_penalty": 1.1)",
+                                 R"("n_predict": 5)",
+                                 R"("max_new_tokens": 5)"};
   for (const std::string more : refused) {
     const std::string name = more.substr(1, more.find('"', 1) - 1);
     EXPECT_THAT(RefusedChat(OpenAiWith(more)), testing::StartsWith(name + ": ")) << more;
@@ -264,7 +339,8 @@ TEST(OpenAiRequestTest, FieldsOfOtherServersAreServedOrRefusedByName) {
   const OpenAiChat chat = Chat(OpenAiWith(
       R"("min_tokens": 0, "bad_words": [], "prompt_logprobs": null, "include_stop_str_in_output": false,
          "documents": [], "chat_template": null, "add_special_tokens": true, "use_beam_search": false,
-         "length_penalty": 1.0, "add_generation_prompt": true, "echo": false, "best_of": 1)"));
+         "length_penalty": 1.0, "add_generation_prompt": true, "echo": false, "best_of": 1,
+         "service_tier": "default", "typical_p": 1.0, "mirostat": 0, "repeat_penalty": 1.0, "n_predict": -1)"));
   EXPECT_EQ(Shown(chat.request), Shown(Chat(OpenAiWith("")).request));
   EXPECT_THAT(chat.answer.ignored, IsEmpty());
   const OpenAiChat served = Chat(
@@ -370,6 +446,13 @@ TEST(OpenAiRequestTest, TokensOfTextAndOfConversations) {
   EXPECT_EQ(ReadTokenize(Json::parse(OpenAiWith("")))->chat().conversation().messages_size(), 1);
   EXPECT_THAT(ReadDetokenize(Json::parse(R"({"tokens": [1, 2]})"))->token_ids(), ElementsAre(1, 2));
   EXPECT_TRUE(absl::IsInvalidArgument(ReadDetokenize(Json::parse(R"({"tokens": [-1]})")).status()));
+  std::vector<std::string> ignored;
+  EXPECT_TRUE(ReadTokenize(Json::parse(R"({"prompt": "a", "x": 1})"), &ignored).ok());
+  EXPECT_THAT(ignored, ElementsAre("x"));
+  EXPECT_TRUE(ReadTokenize(Json::parse(OpenAiWith(R"("y": 1)")), &ignored).ok());
+  EXPECT_THAT(ignored, ElementsAre("y"));
+  EXPECT_TRUE(ReadDetokenize(Json::parse(R"({"tokens": [1], "z": 1})"), &ignored).ok());
+  EXPECT_THAT(ignored, ElementsAre("z"));
 }
 
 }  // namespace
