@@ -30,8 +30,8 @@ size_t Common(const std::string& a, const std::string& b) {
   return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-// True if a system's message behind `before` is written, and all before it as it would be before a user's:
-// templates may write the last turn otherwise than those behind which the conversation goes on.
+// True if a system's message behind `before` is written as its own, and all before it as it would be before a
+// user's: templates may write the last turn otherwise than those behind which the conversation goes on.
 bool WritesLate(const text::ChatTemplate& chat_template, const Json& before, bool tools) {
   const auto then = [&](const char* role) {
     Json messages = before;
@@ -40,16 +40,21 @@ bool WritesLate(const text::ChatTemplate& chat_template, const Json& before, boo
   };
   const std::string late = TextOf(chat_template, then("system"), tools);
   const size_t rule = late.rfind(kLateRule);
-  const auto last = before.back()["content"].get<std::string>();
-  const size_t end = late.rfind(last, rule) + last.size();
-  if (rule == std::string::npos || end > rule) return false;
+  const auto content = before.back()["content"].get<std::string>();
+  const size_t last = late.rfind(content, rule);
+  if (rule == std::string::npos || last == std::string::npos || last + content.size() > rule) return false;
+  // A template may take a role that it does not know for that of a model or a tool.
+  for (const char* const role : {"assistant", "tool"}) {
+    if (TextOf(chat_template, then(role), tools) == late) return false;
+  }
   // A template may want a user and an assistant in turns.
   std::string otherwise = TextOf(chat_template, then("user"), tools);
   if (otherwise.empty()) otherwise = TextOf(chat_template, before, tools);
   Json further = then("system");
   further.push_back(ProbeQuestion());
   const std::string followed = TextOf(chat_template, std::move(further), tools);
-  return Common(late, otherwise) >= end && Common(late, followed) >= rule + sizeof kLateRule - 1;
+  return Common(late, otherwise) >= last + content.size() &&
+         Common(late, followed) >= rule + sizeof kLateRule - 1;
 }
 
 }  // namespace
@@ -58,13 +63,17 @@ HistoryStyle HistoryStyleOf(const text::ChatTemplate& chat_template) {
   HistoryStyle style;
   const Json rule = Message("system", kFirstRule), question = ProbeQuestion(),
              words = Message("assistant", kProbeWords);
+  // Some models have a template for chats with tools alone.
+  const bool tools = TextOf(chat_template, Json::array({question}), false).empty();
+  const std::string ruled = TextOf(chat_template, Json::array({rule, question}), tools);
   style.system =
-      TextOf(chat_template, Json::array({rule, question}), false).find(kFirstRule) != std::string::npos;
+      ruled.find(kFirstRule) != std::string::npos &&
+      ruled != TextOf(chat_template, Json::array({Message("assistant", kFirstRule), question}), tools);
 
   style.late_system =
-      WritesLate(chat_template, Json::array({question}), false) &&
-      WritesLate(chat_template, Json::array({question, words}), false) &&
-      (!style.system || WritesLate(chat_template, Json::array({rule, question, words}), false));
+      WritesLate(chat_template, Json::array({question}), tools) &&
+      WritesLate(chat_template, Json::array({question, words}), tools) &&
+      (!style.system || WritesLate(chat_template, Json::array({rule, question, words}), tools));
   const CallStyle calls = StyleOf(chat_template);
   const Json called = Json::array(
       {question,

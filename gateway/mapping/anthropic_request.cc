@@ -23,14 +23,32 @@ std::string WithoutBillingLine(std::string text) {
   return end == std::string::npos ? "" : text.substr(end + 1);
 }
 
+// The texts of a member, which is one or has blocks of them; nothing: it is neither.
+absl::StatusOr<std::optional<std::string>> TextsIn(JsonObject& of, std::string_view name) {
+  const Json* const content = of.Find(name);  // null: absent
+  if (content == nullptr) return std::nullopt;
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) return std::nullopt;
+  std::string texts;
+  for (size_t i = 0; i < content->size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(JsonObject block,
+                           of.Inside((*content)[i], fmt::format("{}[{}]", of.Path(name), i)));
+    BATON_ASSIGN_OR_RETURN(const auto type, block.Text("type"));
+    BATON_ASSIGN_OR_RETURN(const auto text, block.Text("text"));
+    texts += type == "text" ? text.value_or("") : StandIn(type.value_or(""));
+  }
+  return texts;
+}
+
 // The text of a document that is one; nothing: it is a file.
 absl::StatusOr<std::optional<std::string>> TextOfDocument(JsonObject& block) {
   const Json* const source = block.Find("source");  // null: absent
   if (source == nullptr) return std::nullopt;
   BATON_ASSIGN_OR_RETURN(JsonObject fields, block.Inside(*source, block.Path("source")));
   BATON_ASSIGN_OR_RETURN(const auto type, fields.Text("type"));
+  if (type == "content") return TextsIn(fields, "content");
   if (type != "text") {
-    fields.Skip({"media_type", "data", "url", "file_id", "content"});
+    fields.Skip({"media_type", "data", "url", "file_id"});
     return std::nullopt;
   }
   fields.Skip({"media_type"});
@@ -39,11 +57,13 @@ absl::StatusOr<std::optional<std::string>> TextOfDocument(JsonObject& block) {
 
 // The text of a block of any type, or what stands for it.
 absl::StatusOr<std::string> TextOrStandIn(JsonObject& block, std::string_view type) {
+  std::optional<std::string> text;
   if (type == "document") {
-    BATON_ASSIGN_OR_RETURN(const auto text, TextOfDocument(block));
-    if (text.has_value()) return *text;
+    BATON_ASSIGN_OR_RETURN(text, TextOfDocument(block));
+  } else if (type == "search_result") {
+    BATON_ASSIGN_OR_RETURN(text, TextsIn(block, "content"));
   }
-  return StandIn(type);
+  return text.value_or(StandIn(type));
 }
 
 enum class TextsOf { kSystem, kSystemWithoutBilling, kResult };
@@ -70,8 +90,8 @@ absl::Status AddTexts(const JsonObject& of, const Json& content, const std::stri
       const std::string left = shown(text.value_or(""));
       if (left.empty() && !text.value_or("").empty()) continue;
       AddText(left, mark, message, reusable);
-    } else if (what == TextsOf::kResult) {
-      BATON_ASSIGN_OR_RETURN(const std::string text, TextOrStandIn(block, type.value_or("")));
+    } else if (what == TextsOf::kResult && type.has_value()) {
+      BATON_ASSIGN_OR_RETURN(const std::string text, TextOrStandIn(block, *type));
       AddText(text, mark, message, reusable);
     } else {
       return block.Wrong("type", fmt::format("\"{}\" is not served here", type.value_or("")));
@@ -140,9 +160,9 @@ absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::st
         BATON_RETURN_IF_ERROR(AddTexts(block, *told, place + ".content", TextsOf::kResult, &result));
       }
       if (mark.has_value()) *result.mutable_cache() = *mark;
-    } else if (role == "assistant") {
+    } else if (role == "assistant" && type.has_value()) {
       // An answer of another service may have made calls by itself for example.
-      AddText(StandIn(type.value_or("")), mark, &made);
+      AddText(StandIn(*type), mark, &made);
     } else if (type == "document") {
       BATON_ASSIGN_OR_RETURN(const auto text, TextOfDocument(block));
       if (!text.has_value()) {

@@ -46,8 +46,9 @@ absl::Status ReadContent(JsonObject& message, v1::Message* made) {
     BATON_ASSIGN_OR_RETURN(const auto type, part.Text("type"));
     const bool refusal = type == "refusal";
     if (type != "text" && !refusal) {
-      if (made->role() == "tool") {
-        AddText(StandIn(type.value_or("")), std::nullopt, made);
+      if (made->role() == "tool" && type.has_value()) {
+        BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(part));
+        AddText(StandIn(*type), mark, made);
         continue;
       }
       return part.Wrong("type", fmt::format("\"{}\" is not served here; send parts of the type \"text\"",

@@ -30,8 +30,8 @@ absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, boo
     constexpr std::string_view kTexts[] = {"input_text", "output_text", "text", "reasoning_text"};
     const bool refusal = type == "refusal";
     if (!refusal && std::ranges::find(kTexts, type.value_or("")) == std::end(kTexts)) {
-      if (stand_in) {
-        text += StandIn(type.value_or(""));
+      if (stand_in && type.has_value()) {
+        text += StandIn(*type);
         continue;
       }
       return part.Wrong(

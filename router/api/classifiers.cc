@@ -120,7 +120,10 @@ void SetTexts(const v1::ChatRequest& request, const ServedModel&, ModerationPlan
   const auto& messages = request.conversation().messages();
   for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
     if (message->role() != "user") continue;
-    SetQuestion(ContentOf(*message), plan);
+    std::string question = ContentOf(*message);
+    // The beginning of the answer is the client's, too.
+    if (request.conversation().continue_last()) question += "\n\n" + ContentOf(*messages.rbegin());
+    SetQuestion(question, plan);
     break;
   }
   if (!plan->input.has_value()) return;

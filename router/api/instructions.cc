@@ -1,6 +1,7 @@
 #include "router/api/instructions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -15,13 +16,20 @@ constexpr char kOpen[] = "<system>\n", kClose[] = "\n</system>", kBetween[] = "\
 
 void AddText(const char* text, Parts* parts) { parts->Add()->set_text(text); }
 
-// The content of a message; a mark at its end is one at that of its last part.
+bool IsLonger(const v1::CacheMark& a, const v1::CacheMark& b) {
+  return a.ttl() == v1::CACHE_TTL_1H && b.ttl() != v1::CACHE_TTL_1H;
+}
+
+// The content of a message; a mark at its end is one at that of its last part, of which the longer one stays.
 Parts PartsOf(const v1::Message& message) {
   Parts parts = message.parts();
   if (parts.empty() && (!message.content().empty() || message.has_cache())) {
     parts.Add()->set_text(message.content());
   }
-  if (message.has_cache()) *parts[parts.size() - 1].mutable_cache() = message.cache();
+  if (message.has_cache()) {
+    v1::ContentPart& last = parts[parts.size() - 1];
+    if (!last.has_cache() || IsLonger(message.cache(), last.cache())) *last.mutable_cache() = message.cache();
+  }
   return parts;
 }
 
@@ -43,28 +51,34 @@ Parts Joined(const std::vector<v1::Message>& messages) {
   return all;
 }
 
-Parts InMarks(const std::vector<v1::Message>& messages) {
-  Parts parts;
-  AddText(kOpen, &parts);
-  parts.MergeFrom(Joined(messages));
-  AddText(kClose, &parts);
-  return parts;
+void AppendInMarks(const Parts& text, Parts* parts) {
+  AddText(kOpen, parts);
+  parts->MergeFrom(text);
+  AddText(kClose, parts);
 }
 
 bool TakesMore(const v1::Message& message) { return message.role() == "user" || message.role() == "tool"; }
 
+// Takes time for the turn once, and then for the instruction alone.
 void Append(const v1::Message& instruction, v1::Message* turn) {
-  Parts parts = PartsOf(*turn);
-  if (!ContentOf(*turn).empty()) AddText(kBetween, &parts);
-  parts.MergeFrom(InMarks({instruction}));
-  SetParts(std::move(parts), turn);
+  if (!turn->content().empty() || turn->has_cache()) SetParts(PartsOf(*turn), turn);
+  if (!turn->parts().empty()) AddText(kBetween, turn->mutable_parts());
+  AppendInMarks(PartsOf(instruction), turn->mutable_parts());
 }
 
 void Prepend(const std::vector<v1::Message>& instructions, v1::Message* turn) {
-  Parts parts = InMarks(instructions);
-  if (!ContentOf(*turn).empty()) AddText(kBetween, &parts);
-  parts.MergeFrom(PartsOf(*turn));
+  Parts parts;
+  AppendInMarks(Joined(instructions), &parts);
+  const Parts own = PartsOf(*turn);
+  if (!own.empty()) AddText(kBetween, &parts);
+  parts.MergeFrom(own);
   SetParts(std::move(parts), turn);
+}
+
+bool SaysNothing(const v1::Message& message) {
+  return message.content().empty() && std::ranges::all_of(message.parts(), [](const v1::ContentPart& part) {
+           return part.text().empty();
+         });
 }
 
 }  // namespace
@@ -72,8 +86,7 @@ void Prepend(const std::vector<v1::Message>& instructions, v1::Message* turn) {
 std::optional<v1::Conversation> PlaceInstructions(const v1::Conversation& conversation,
                                                   const output::HistoryStyle& style) {
   const auto& messages = conversation.messages();
-  auto first_turn = std::ranges::find(messages, "user", &v1::Message::role);
-  if (first_turn == messages.end()) first_turn = std::ranges::find_if_not(messages, IsSystem);
+  const auto first_turn = std::ranges::find_if_not(messages, IsSystem);
   std::vector<v1::Message> first;
   bool stays = true;
   for (auto message = messages.begin(); message != messages.end(); ++message) {
@@ -89,7 +102,7 @@ std::optional<v1::Conversation> PlaceInstructions(const v1::Conversation& conver
   placed.clear_messages();
   std::vector<v1::Message> waiting;  // for a turn that takes them
   if (!style.system) {
-    waiting = std::move(first);
+    std::ranges::remove_copy_if(first, std::back_inserter(waiting), SaysNothing);
   } else if (!first.empty()) {
     v1::Message* const system = placed.add_messages();
     *system = first.front();
@@ -99,7 +112,7 @@ std::optional<v1::Conversation> PlaceInstructions(const v1::Conversation& conver
   const auto own_turn = [&] {
     v1::Message* const turn = placed.add_messages();
     turn->set_role("user");
-    SetParts(InMarks(std::exchange(waiting, {})), turn);
+    Prepend(std::exchange(waiting, {}), turn);
   };
   for (auto message = messages.begin(); message != messages.end(); ++message) {
     if (!IsSystem(*message)) {
@@ -111,7 +124,7 @@ std::optional<v1::Conversation> PlaceInstructions(const v1::Conversation& conver
       }
       continue;
     }
-    if (message < first_turn) continue;
+    if (message < first_turn || SaysNothing(*message)) continue;
     const int last = placed.messages_size() - 1;
     if (style.late_system) {
       *placed.add_messages() = *message;

@@ -10,7 +10,7 @@
 
 namespace baton::router {
 
-// The conversation as its template takes it; nothing: as it is. Instructions before the first user's turn
+// The conversation as its template takes it; nothing: as it is. Instructions before all other messages
 // become one system's message, with an empty line between them. Later ones stay where they are if the
 // template writes them there. Otherwise they become text in marks, <system>, of a user's or tool's turn: at
 // the end of the one before them, or else at the beginning of the one after them, or else one of their own.

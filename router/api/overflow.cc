@@ -125,6 +125,7 @@ void Shortening::FindTurns(std::span<const int64_t> tokens) {
 
 v1::Conversation Shortening::Frame() const {
   v1::Conversation frame = conversation_;
+  frame.clear_continue_last();
   frame.mutable_messages()->DeleteSubrange(frame_, frame.messages_size() - frame_);
   v1::Message* turn = frame.add_messages();
   turn->set_role("user");

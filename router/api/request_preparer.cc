@@ -94,6 +94,31 @@ absl::Status CheckConversationFor(const ServedModel& model, const v1::Conversati
   return CheckConversation(conversation);
 }
 
+// An answer that goes on with the last message has no form of its own from its first token on.
+absl::Status CheckContinued(const ServedModel& model, const v1::ChatRequest& request) {
+  const v1::Conversation& conversation = request.conversation();
+  if (!conversation.continue_last()) return absl::OkStatus();
+  const auto refused = [](std::string_view why) {
+    return absl::InvalidArgumentError(fmt::format("conversation.continue_last: {}", why));
+  };
+  const output::OutputFormat& format = *model.output.format;
+  if (format.channels) return refused("this model's answers are in channels, which nobody else can begin");
+  const bool strict = request.tool_choice().mode() != v1::ToolChoice::MODE_NONE &&
+                      std::ranges::any_of(conversation.tools(), &v1::Tool::strict);
+  if (strict || request.has_constraint() || request.tool_choice().mode() == v1::ToolChoice::MODE_REQUIRED) {
+    return refused(
+        "a constraint, a tool that must be called and strict tools are for whole answers: leave these out, "
+        "or "
+        "the beginning of the answer");
+  }
+  const std::string content = ContentOf(conversation.messages(conversation.messages_size() - 1));
+  const size_t open = format.think_open.empty() ? std::string::npos : content.rfind(format.think_open);
+  if (open != std::string::npos && content.find(format.think_close, open) == std::string::npos) {
+    return refused("its thinking has no end: send it as reasoning_content, or leave it out");
+  }
+  return absl::OkStatus();
+}
+
 // By bytes alone, whether `text` can be tokens of so many contexts. `field` opens the message.
 absl::Status CheckLength(const ServedModel& model, const char* field, std::string_view text,
                          int64_t contexts) {
@@ -162,25 +187,33 @@ absl::StatusOr<Rendered> EncodePrompt(const ServedModel& model, const std::strin
   return Encode(model, "text", std::move(prompt), marked, true, contexts, wanted);
 }
 
-// A text that `content` does not have, to find its end by in what a template makes of both.
-std::string EndMark(std::string_view content) {
-  std::string mark = "[continued]";
-  while (content.find(mark) != std::string_view::npos) mark.insert(1, ".");
-  return mark;
+// A text that `texts` do not have, to find the end of one of them by in what a template makes of all: more
+// dots than stand together anywhere.
+std::string EndMark(std::string_view texts) {
+  size_t most = 0, run = 0;
+  for (const char c : texts) {
+    run = c == '.' ? run + 1 : 0;
+    most = std::max(most, run);
+  }
+  return "[" + std::string(most + 1, '.') + "]";
 }
 
 absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation& conversation,
                                 const v1::Thinking& thinking, const Tenant& tenant, int64_t contexts,
                                 const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model.context,
-                                                           model.output.calls, model.history.raw_arguments));
+  const int64_t max_parts = contexts * model.context;
+  std::optional<v1::Conversation> placed;
+  // More messages than that are refused below.
+  if (conversation.messages_size() <= max_parts) placed = PlaceInstructions(conversation, model.history);
+  BATON_ASSIGN_OR_RETURN(auto variables,
+                         TemplateVariables(placed.has_value() ? *placed : conversation, max_parts,
+                                           model.output.calls, model.history.raw_arguments));
   AddThinking(thinking, &variables);
   std::string end;  // of what is continued; empty: nothing is
   if (conversation.continue_last()) {
-    auto& content = variables["messages"].back()["content"].get_ref<std::string&>();
-    end = EndMark(content);
-    content += end;
+    end = EndMark(variables.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    variables["messages"].back()["content"].get_ref<std::string&>() += end;
   }
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   text::LiteralText::Marked marked;
@@ -195,8 +228,8 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
   }
   const int64_t max_bytes = contexts * model.context * kMaxBytesPerToken;
   // A mark takes up to six bytes, as an escape in JSON; what is too long without them is found below.
-  auto text =
-      model.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes + 6 * marked.marks));
+  auto text = model.chat_template->Render(variables, absl::Now(),
+                                          static_cast<size_t>(max_bytes + 6 * marked.marks) + end.size());
   if (absl::IsOutOfRange(text.status())) {
     return ExceedsContext(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
@@ -262,23 +295,22 @@ struct Fitted {
   std::optional<v1::Conversation> conversation;
 };
 
-// Renders a conversation, the request's or what was made of it, which may be shortened so that it has at most
-// `room` tokens.
+// Renders a conversation that may be shortened, so that it has at most `room` tokens.
 absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatRequest& request,
-                                   const v1::Conversation& conversation, const Tenant& tenant, int64_t room,
+                                   const Tenant& tenant, int64_t room,
                                    const RequestPreparer::Wanted& wanted) {
-  const auto render = [&](const v1::Conversation& one) {
-    return Render(model, one, request.thinking(), tenant, kMaxContexts, wanted);
+  const auto render = [&](const v1::Conversation& conversation) {
+    return Render(model, conversation, request.thinking(), tenant, kMaxContexts, wanted);
   };
   const auto fits = [&](const absl::StatusOr<Rendered>& rendered) {
     return rendered.ok() && std::ssize(rendered->tokens) <= room;
   };
-  absl::StatusOr<Rendered> rendered = render(conversation);
+  absl::StatusOr<Rendered> rendered = render(request.conversation());
   if (fits(rendered)) return Fitted{.rendered = *std::move(rendered), .report = {}, .conversation = {}};
   if (absl::IsCancelled(rendered.status())) return rendered.status();
 
   const int64_t most_bytes = kMaxContexts * model.context * kMaxBytesPerToken;
-  const int64_t bytes = conversation.ByteSizeLong();
+  const int64_t bytes = request.conversation().ByteSizeLong();
   if (bytes > most_bytes) {
     return ExceedsContext(
         fmt::format("conversation: {} bytes; overflow shortens what has at most {}, {} for each token of {} "
@@ -295,7 +327,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     return std::ssize(*tokens);
   };
   BATON_ASSIGN_OR_RETURN(const Shortening shortening,
-                         Shortening::Make(conversation, request.overflow(), count));
+                         Shortening::Make(request.conversation(), request.overflow(), count));
   BATON_ASSIGN_OR_RETURN(const Rendered frame, render(shortening.Frame()));
   for (int gone = shortening.Gone(std::ssize(frame.tokens), room);;) {
     Shortening::Shortened shortened = shortening.Without(gone);
@@ -321,15 +353,13 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
 
 // The prompt of a conversation: made to fit if the request says so, otherwise at most so many contexts long.
 absl::StatusOr<Fitted> FitOrRender(const ServedModel& model, const v1::ChatRequest& request,
-                                   const v1::Conversation& conversation, const Tenant& tenant,
-                                   int64_t contexts, const RequestPreparer::Wanted& wanted) {
+                                   const Tenant& tenant, int64_t contexts,
+                                   const RequestPreparer::Wanted& wanted) {
   const int64_t room = RoomForPrompt(model, request);
-  if (Shortens(request.overflow()) && room > 0) {
-    return RenderToFit(model, request, conversation, tenant, room, wanted);
-  }
+  if (Shortens(request.overflow()) && room > 0) return RenderToFit(model, request, tenant, room, wanted);
   Fitted fitted;
   BATON_ASSIGN_OR_RETURN(fitted.rendered,
-                         Render(model, conversation, request.thinking(), tenant, contexts, wanted));
+                         Render(model, request.conversation(), request.thinking(), tenant, contexts, wanted));
   return fitted;
 }
 
@@ -353,6 +383,7 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request, uint32_t max
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request, max_answer_bytes));
   BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
+  BATON_RETURN_IF_ERROR(CheckContinued(*model, request));
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
   BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
   BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow()));
@@ -449,12 +480,11 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
                                                   const Wanted& wanted, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   baton::fleet::v1::DecodeRequest decode;
-  const std::optional<v1::Conversation> placed = PlaceInstructions(request.conversation(), model->history);
-  const v1::Conversation& whole = placed.has_value() ? *placed : request.conversation();
-  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, whole, tenant, 1, wanted));
+  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, 1, wanted));
   const Rendered& rendered = fitted.rendered;
   SetTokens(rendered.tokens, &decode);
-  const v1::Conversation& conversation = fitted.conversation.has_value() ? *fitted.conversation : whole;
+  const v1::Conversation& conversation =
+      fitted.conversation.has_value() ? *fitted.conversation : request.conversation();
   const auto render_tokens = [&](const v1::Conversation& probe) -> absl::StatusOr<std::vector<TokenId>> {
     BATON_ASSIGN_OR_RETURN(Rendered made,
                            Render(*model, probe, request.thinking(), tenant, kMaxContexts, wanted));
@@ -502,10 +532,7 @@ absl::StatusOr<RequestPreparer::Prompt> RequestPreparer::PromptOf(const v1::Chat
                                                                   const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(Check(request));
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  const std::optional<v1::Conversation> placed = PlaceInstructions(request.conversation(), model->history);
-  BATON_ASSIGN_OR_RETURN(Fitted fitted,
-                         FitOrRender(*model, request, placed.has_value() ? *placed : request.conversation(),
-                                     tenant, kMaxContexts, wanted));
+  BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, kMaxContexts, wanted));
   Prompt prompt;
   prompt.tokens = std::move(fitted.rendered.tokens);
   prompt.text = std::move(fitted.rendered.text);

@@ -153,7 +153,9 @@ TEST(AnthropicRequestTest, WhatTheModelCantReadIsLeftOutOfResultsAndAnswers) {
           {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}},
           {"type": "text", "text": "a caption"},
           {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}},
-          {"type": "document", "source": {"type": "base64", "data": "aa"}}, {"type": "tool_reference"}]}]}]})"));
+          {"type": "document", "source": {"type": "base64", "data": "aa"}}, {"type": "tool_reference"},
+          {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "a page"}]}},
+          {"type": "search_result", "title": "t", "content": [{"type": "text", "text": " found"}]}]}]}]})"));
   ASSERT_TRUE(read.ok()) << read.status();
   const v1::Conversation& conversation = read->request.conversation();
   ASSERT_EQ(conversation.messages_size(), 3);
@@ -163,8 +165,9 @@ TEST(AnthropicRequestTest, WhatTheModelCantReadIsLeftOutOfResultsAndAnswers) {
   EXPECT_EQ(conversation.messages(0).content(), "a page");
   EXPECT_EQ(conversation.messages(1).content(),
             left_out("server_tool_use") + left_out("web_search_tool_result") + "Found.");
-  EXPECT_EQ(conversation.messages(2).content(),
-            left_out("image") + "a caption" + "words" + left_out("document") + left_out("tool_reference"));
+  EXPECT_EQ(conversation.messages(2).content(), left_out("image") + "a caption" + "words" +
+                                                    left_out("document") + left_out("tool_reference") +
+                                                    "a page found");
   EXPECT_FALSE(conversation.continue_last());
 }
 
@@ -193,6 +196,8 @@ TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
        "messages[0].content[0].type: "},
       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url"}}]}]})",
        "messages[0].content[0].source: "},
+      {R"({"max_tokens": 5, "messages": [{"role": "assistant", "content": [{"text": "x"}]}]})",
+       "messages[0].content[0].type: "},
       {AnthropicWith(R"("system": 3)"), "system: "},
       {AnthropicWith(R"("tools": [{"type": "web_search_20250305", "name": "w"}])"), "tools[0].type: "},
       {AnthropicWith(R"("thinking": {"type": "much"})"), "thinking.type: "},

@@ -54,22 +54,38 @@ TEST(HistoryStyleTest, ARefusalOrAChangeOfWhatWasBeforeIsNoPlace) {
             (HistoryStyle{.system = false, .late_system = false, .raw_arguments = true}));
   // All of them go to the beginning.
   const std::string gathered =
-      "{%- for m in messages if m.role == 'system' -%}{{ m.content }}{%- endfor -%}"
-      "{%- for m in messages if m.role != 'system' -%}{{ m.content }}{%- endfor -%}";
+      "{%- for m in messages if m.role == 'system' -%}{{ m.role ~ m.content }}{%- endfor -%}"
+      "{%- for m in messages if m.role != 'system' -%}{{ m.role ~ m.content }}{%- endfor -%}";
   EXPECT_EQ(StyleOfSource(gathered), (HistoryStyle{.system = true}));
   // Left out without a word.
   const std::string left_out =
-      "{%- for m in messages -%}{%- if m.role != 'system' or loop.first -%}{{ m.content }}{%- endif -%}"
+      "{%- for m in messages -%}{%- if m.role != 'system' or loop.first -%}{{ m.role ~ m.content }}{%- endif "
+      "-%}"
       "{%- endfor -%}";
   EXPECT_EQ(StyleOfSource(left_out), (HistoryStyle{.system = true}));
   // A question takes the place of the last instruction.
   const std::string moved =
-      "{%- for m in messages -%}{%- if m.role != 'system' or loop.first or loop.last -%}{{ m.content }}"
-      "{%- endif -%}{%- endfor -%}";
+      "{%- for m in messages -%}{%- if m.role != 'system' or loop.first or loop.last -%}"
+      "{{ m.role ~ m.content }}{%- endif -%}{%- endfor -%}";
   EXPECT_EQ(StyleOfSource(moved), (HistoryStyle{.system = true}));
   // The last turn is always written in another way, whoever goes on.
-  const std::string last = "{%- for m in messages -%}{{ m.content ~ ('!' if loop.last) }}{%- endfor -%}";
+  const std::string last =
+      "{%- for m in messages -%}{{ m.role ~ m.content ~ ('!' if loop.last) }}{%- endfor -%}";
   EXPECT_EQ(StyleOfSource(last), (HistoryStyle{.system = true, .late_system = true}));
+  // All but a user are the model, or a tool.
+  for (const std::string other : {"assistant", "tool"}) {
+    const std::string taken =
+        "{%- for m in messages -%}{{ (m.role if m.role in ['user', 'assistant'] else '" + other +
+        "') ~ m.content }}{%- endfor -%}";
+    EXPECT_FALSE(StyleOfSource(taken).late_system) << other;
+  }
+}
+
+TEST(HistoryStyleTest, ATemplateForChatsWithToolsAloneIsAskedWithTools) {
+  const auto chat_template = text::ChatTemplate::FromSources({.chat = "", .tool_use = kEveryTurn}, {});
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  EXPECT_EQ(HistoryStyleOf(**chat_template),
+            (HistoryStyle{.system = true, .late_system = true, .raw_arguments = true}));
 }
 
 TEST(HistoryStyleTest, ArgumentsInQuotesOrByMemberAreNotRaw) {
@@ -95,14 +111,14 @@ TEST(HistoryStyleTest, OfTemplatesInUse) {
       {"golden/text/templates/llama3_style.jinja", kLate},
       {"golden/text/templates/mistral_style.jinja", kFirstAlone},
       {"golden/text/templates/qwen_style.jinja", kAll},
-      {"unit/output/templates/deepseek_v31.jinja", kAll},
+      {"unit/output/templates/deepseek_v31.jinja", {.system = true, .raw_arguments = true}},
       {"unit/output/templates/glm45.jinja", kLate},
       {"unit/output/templates/gpt_oss.jinja", kLate},
       {"unit/output/templates/kimi_k2.jinja", kAll},
-      {"unit/output/templates/mistral_v11.jinja", kLate},
+      {"unit/output/templates/mistral_v11.jinja", {}},
       {"unit/output/templates/qwen3_coder.jinja", kLate},
       {"unit/output/templates/qwen3_thinking.jinja", kAll},
-      {"unit/output/templates/r1_distill.jinja", kAll},
+      {"unit/output/templates/r1_distill.jinja", {.raw_arguments = true}},
   };
   for (const auto& [file, style] : files) EXPECT_EQ(StyleOfFile(file), style) << file;
 }

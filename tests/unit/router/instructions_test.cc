@@ -61,8 +61,6 @@ TEST(InstructionsTest, ThoseBeforeTheFirstQuestionAreOne) {
     EXPECT_EQ(Placed({{"system", "a"}, {"developer", "b"}, {"system", "c"}, {"user", "q"}}, style),
               (Turns{{"system", "a\n\nb\n\nc"}, {"user", "q"}}));
     EXPECT_EQ(Placed({{"developer", "b"}, {"user", "q"}}, style), (Turns{{"system", "b"}, {"user", "q"}}));
-    EXPECT_EQ(Placed({{"assistant", "hi"}, {"system", "b"}, {"user", "q"}}, style),
-              (Turns{{"system", "b"}, {"assistant", "hi"}, {"user", "q"}}));
   }
   EXPECT_EQ(Placed({{"system", "a"}, {"system", "b"}, {"user", "q"}}, kNowhere),
             (Turns{{"user", "<system>\na\n\nb\n</system>\n\nq"}}));
@@ -88,6 +86,26 @@ TEST(InstructionsTest, LaterOnesStandWhereTheTemplateTakesThem) {
   EXPECT_EQ(
       Placed({{"user", "q"}, {"assistant", "x"}, {"system", "b"}, {"assistant", "y"}}, kFirstAlone),
       (Turns{{"user", "q"}, {"assistant", "x"}, {"user", "<system>\nb\n</system>"}, {"assistant", "y"}}));
+}
+
+TEST(InstructionsTest, EmptyOnesAndThoseBehindAFirstAnswer) {
+  EXPECT_EQ(Placed({{"user", "q"}, {"system", ""}}, kFirstAlone), (Turns{{"user", "q"}}));
+  EXPECT_EQ(Placed({{"system", ""}, {"user", "q"}, {"system", "a"}}, kNowhere),
+            (Turns{{"user", "q\n\n<system>\na\n</system>"}}));
+  EXPECT_EQ(Placed({{"assistant", "hi"}, {"system", "b"}, {"user", "q"}}, kFirstAlone),
+            (Turns{{"assistant", "hi"}, {"user", "<system>\nb\n</system>\n\nq"}}))
+      << "it may have been asked without the question";
+}
+
+// Copies of the turn for each of them would take hours.
+TEST(InstructionsTest, ManyTakeLinearTime) {
+  Turns turns = {{"user", std::string(1 << 20, 'q')}};
+  for (int i = 0; i < 100'000; ++i) turns.emplace_back("system", "a");
+  const auto placed = PlaceInstructions(Of(turns), kFirstAlone);
+  ASSERT_TRUE(placed.has_value());
+  EXPECT_EQ(placed->messages_size(), 1);
+  EXPECT_EQ(ContentOf(placed->messages(0)).size(),
+            (1u << 20) + 100'000 * std::string("\n\n<system>\na\n</system>").size());
 }
 
 TEST(InstructionsTest, MarksAndPartsStayWithTheirTexts) {
@@ -166,7 +184,7 @@ TEST_F(PromptsTest, ACallThatWasCutStaysAsItWasWritten) {
 
 TEST_F(PromptsTest, AnAnswerGoesOnWithTheLastMessage) {
   for (const std::string content :
-       {"Hello, Ada! I", "ends in blanks  \n", "", "[continued]", "[.continued] [continued]", "<|end|>"}) {
+       {"Hello, Ada! I", "ends in blanks  \n", "", "[.]", "[..] [...] ....", "<|end|>"}) {
     v1::Conversation conversation = Of({{"system", "Be brief."}, {"user", "Hello!"}, {"assistant", content}});
     conversation.set_continue_last(true);
     v1::Conversation asked = conversation;
@@ -185,6 +203,79 @@ TEST_F(PromptsTest, AnAnswerGoesOnWithTheLastMessage) {
   calling.mutable_messages(1)->add_tool_calls()->set_name("f");
   calling.set_continue_last(true);
   EXPECT_THAT(std::string(PromptOf(calling).status().message()), StartsWith("conversation.continue_last: "));
+}
+
+TEST_F(PromptsTest, WhatAWholeAnswerIsAskedForDoesNotGoWithABegunOne) {
+  v1::ChatRequest request;
+  *request.mutable_conversation() = Of({{"user", "q"}, {"assistant", "a"}});
+  request.mutable_conversation()->set_continue_last(true);
+  ASSERT_TRUE(preparer_.Check(request).ok());
+  const auto refusal = [&](auto edit) {
+    v1::ChatRequest edited = request;
+    edit(edited);
+    return std::string(preparer_.Check(edited).message());
+  };
+  const auto tool = [](v1::ChatRequest& r) -> v1::Tool& {
+    v1::Tool& made = *r.mutable_conversation()->add_tools();
+    made.set_name("f");
+    return made;
+  };
+  EXPECT_THAT(refusal([](auto& r) { r.mutable_constraint()->set_regex("x"); }),
+              StartsWith("conversation.continue_last: a constraint"));
+  EXPECT_THAT(refusal([&](auto& r) {
+                tool(r);
+                r.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
+              }),
+              StartsWith("conversation.continue_last: a constraint"));
+  EXPECT_THAT(refusal([&](auto& r) { tool(r).set_strict(true); }),
+              StartsWith("conversation.continue_last: a constraint"));
+  EXPECT_EQ(refusal([&](auto& r) { tool(r); }), "");
+  const auto begun = [](const char* text) {
+    return [text](auto& r) { r.mutable_conversation()->mutable_messages(1)->set_content(text); };
+  };
+  EXPECT_THAT(refusal(begun("<think>\nFirst, ")), HasSubstr("its thinking has no end"));
+  EXPECT_EQ(refusal(begun("<think>\nFirst.\n</think>\n\nThen")), "");
+}
+
+// The client's own messages are shortened, and what is left of them is placed.
+TEST_F(PromptsTest, WhatIsShortenedKeepsItsInstructions) {
+  std::string rambling;
+  for (int i = 0; i < 60; ++i) rambling += fmt::format("The story number {} is long. ", i);
+  Turns turns = {{"user", rambling}, {"assistant", rambling}, {"system", "stay calm"}};
+  for (int i = 0; i < 8; ++i) {
+    turns.emplace_back("tool", rambling);
+    turns.emplace_back("system", "rule " + std::to_string(i));
+    turns.emplace_back("assistant", rambling);
+  }
+  turns.emplace_back("user", "the last question");
+  turns.emplace_back("system", "the last rule");
+  v1::ChatRequest request;
+  *request.mutable_conversation() = Of(turns);
+  request.mutable_stop()->set_max_tokens(16);
+  request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLEAR_TOOL_RESULTS);
+  request.mutable_overflow()->set_keep_tool_results(0);
+  const auto cleared = preparer_.PromptOf(request, tenant_);
+  ASSERT_FALSE(cleared.ok()) << "answers alone are too long";
+  request.mutable_overflow()->clear_keep_tool_results();
+  request.mutable_overflow()->set_mode(v1::Overflow::MODE_DROP_OLDEST);
+  const auto dropped = preparer_.PromptOf(request, tenant_);
+  ASSERT_TRUE(dropped.ok()) << dropped.status();
+  EXPECT_THAT(dropped->text, HasSubstr("the last question\n\n<system>\nthe last rule\n</system><|end|>"));
+  EXPECT_LE(dropped->tokens.size(), 2304u - 16);
+
+  Turns results = {{"user", "q"}};
+  for (int i = 0; i < 6; ++i) {
+    results.emplace_back("assistant", "a");
+    results.emplace_back("tool", rambling);
+    results.emplace_back("system", "rule " + std::to_string(i));
+  }
+  *request.mutable_conversation() = Of(results);
+  request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLEAR_TOOL_RESULTS);
+  const auto kept = preparer_.PromptOf(request, tenant_);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  ASSERT_TRUE(kept->context.has_value());
+  EXPECT_GT(kept->context->cleared_tool_results(), 0u);
+  for (int i = 0; i < 6; ++i) EXPECT_THAT(kept->text, HasSubstr("rule " + std::to_string(i)));
 }
 
 // Marks are found by rendering other conversations, which end with a question.
