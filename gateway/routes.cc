@@ -35,10 +35,36 @@ Json ModelJson(const v1::ModelInfo& model) {
           {"max_model_len", model.context_tokens()}};
 }
 
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = static_cast<char>(c | 0x20);
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+// A path as it was meant (RFC 3986, section 2.1), without a slash at its end: clients send a model's name as
+// "owner%2Fname". Escapes that are none stay.
+std::string MeantBy(std::string_view path) {
+  std::string meant;
+  for (size_t i = 0; i < path.size(); ++i) {
+    const bool escape =
+        path[i] == '%' && i + 2 < path.size() && HexDigit(path[i + 1]) >= 0 && HexDigit(path[i + 2]) >= 0;
+    if (!escape) {
+      meant += path[i];
+      continue;
+    }
+    meant += static_cast<char>(HexDigit(path[i + 1]) * 16 + HexDigit(path[i + 2]));
+    i += 2;
+  }
+  while (meant.size() > 1 && meant.ends_with('/')) meant.pop_back();
+  return meant;
+}
+
+constexpr std::string_view kResponse = "/v1/responses/";
+
 }  // namespace
 
 void Routes::Serve(const std::shared_ptr<http::Exchange>& plain, const std::shared_ptr<void>& alive) {
-  const std::string& path = plain->request().path;
+  const std::string path = MeantBy(plain->request().path);
   static constexpr std::string_view kModel = "/v1/models/";
   struct Endpoint {
     std::string_view method, path;
@@ -81,10 +107,23 @@ void Routes::Serve(const std::shared_ptr<http::Exchange>& plain, const std::shar
     response.headers.emplace_back("Allow", std::string(endpoint.method));
     return exchange->Answer(std::move(response));
   }
-  counted("other")->Answer(Refusal(404, path, "nothing is served at " + path));
+  const std::string& given = plain->request().path;
+  counted("other")->Answer(Refusal(
+      404, given,
+      path.starts_with(kResponse)
+          ? "no answer is kept here, so there is none to read, to cancel or to delete: send the whole "
+            "conversation with each request"
+          : "nothing is served at " + given));
 }
 
 std::optional<Json> Routes::Body(const Handle& exchange, const AnswerFormat& errors) const {
+  const std::string_view encoding = exchange->request().Header("content-encoding");
+  if (!encoding.empty() && encoding != "identity") {
+    exchange->Answer(Refusal(415, exchange->request().path,
+                             fmt::format("content-encoding: \"{}\" is not read here: send the body as it is",
+                                         encoding.substr(0, 40))));
+    return std::nullopt;
+  }
   auto body = json::Parse<Json>(exchange->request().body, kBodyLimits);
   if (body.ok()) return *std::move(body);
   exchange->Answer(
@@ -190,7 +229,7 @@ void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& fo
 }
 
 void Routes::Models(const Handle& exchange) {
-  const std::string& path = exchange->request().path;
+  const std::string path = MeantBy(exchange->request().path);
   const std::string wanted = path == "/v1/models" ? "" : path.substr(std::string_view("/v1/models/").size());
   Ask<v1::ListModelsRequest, v1::ListModelsResponse>(
       exchange, {}, OpenAiErrors(exchange->id()),

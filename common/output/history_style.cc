@@ -30,8 +30,9 @@ size_t Common(const std::string& a, const std::string& b) {
   return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-// True if a system's message behind `before` is written as its own, and all before it as it would be before a
-// user's: templates may write the last turn otherwise than those behind which the conversation goes on.
+// True if a system's message behind `before` is written, not as a model's or a tool's, and all before it as
+// it would be before a user's: templates may write the last turn otherwise than those behind which the
+// conversation goes on.
 bool WritesLate(const text::ChatTemplate& chat_template, const Json& before, bool tools) {
   const auto then = [&](const char* role) {
     Json messages = before;
@@ -66,9 +67,11 @@ HistoryStyle HistoryStyleOf(const text::ChatTemplate& chat_template) {
   // Some models have a template for chats with tools alone.
   const bool tools = TextOf(chat_template, Json::array({question}), false).empty();
   const std::string ruled = TextOf(chat_template, Json::array({rule, question}), tools);
+  const auto as = [&](const char* role) {
+    return TextOf(chat_template, Json::array({Message(role, kFirstRule), question}), tools);
+  };
   style.system =
-      ruled.find(kFirstRule) != std::string::npos &&
-      ruled != TextOf(chat_template, Json::array({Message("assistant", kFirstRule), question}), tools);
+      ruled.find(kFirstRule) != std::string::npos && ruled != as("assistant") && ruled != as("tool");
 
   style.late_system =
       WritesLate(chat_template, Json::array({question}), tools) &&

@@ -350,8 +350,10 @@ absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& json, cons
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::CountTokensRequest made;
   BATON_RETURN_IF_ERROR(ReadConversation(body, rules, made.mutable_chat()));
-  // They are no part of a prompt.
-  body.Skip({"output_config", "output_format", "max_tokens", "metadata", "stream"});
+  // The effort alone of these is a part of a prompt.
+  BATON_RETURN_IF_ERROR(ReadOutputConfig(body, made.mutable_chat()));
+  made.mutable_chat()->clear_constraint();
+  body.Skip({"max_tokens", "metadata", "stream"});
   if (ignored != nullptr) *ignored = body.Ignored();
   return made;
 }

@@ -9,6 +9,11 @@ namespace {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+// With the words by which clients (Anthropic's, LangChain, LiteLLM) know that they have to shorten a prompt.
+std::string MessageToClients(const absl::Status& status) {
+  return (ExceedsContext(status) ? "prompt is too long: " : "") + Message(status);
+}
+
 const char* OpenAiType(int http) {
   switch (http) {
     case 401:
@@ -116,7 +121,7 @@ Json OpenAiError(const absl::Status& status) {
   const int http = HttpStatusOf(status.code());
   const std::string field = FieldOf(status);
   return {{"error",
-           {{"message", Message(status)},
+           {{"message", MessageToClients(status)},
             {"type", OpenAiType(http)},
             {"param", field.empty() ? Json(nullptr) : Json(field)},
             {"code", OpenAiCode(status, http)}}}};
@@ -131,10 +136,7 @@ Json AnthropicRefusal(int http, const std::string& why, const std::string& reque
 }
 
 Json AnthropicError(const absl::Status& status, const std::string& request_id) {
-  std::string message = Message(status);
-  // The words by which Anthropic's clients know that they have to shorten the conversation.
-  if (ExceedsContext(status)) message = "prompt is too long: " + message;
-  return AnthropicBody(AnthropicType(AnthropicStatusOf(status.code())), message, request_id);
+  return AnthropicBody(AnthropicType(AnthropicStatusOf(status.code())), MessageToClients(status), request_id);
 }
 
 std::optional<RetryAfter> RetryAfterOf(const absl::Status& status) {

@@ -14,10 +14,10 @@ absl::Status Once(const JsonObject& body, std::string_view name, v1::Constraint*
   return body.Wrong(name, "the answer is constrained by another field too");
 }
 
-// A schema, or the text of one. Nothing is set if it is absent.
+// A schema, or the text of one. Nothing is set if it is absent, or empty.
 absl::Status ReadSchema(JsonObject& of, std::string_view name, v1::Constraint* constraint) {
   const Json* const schema = of.Find(name);  // null: absent
-  if (schema == nullptr) return absl::OkStatus();
+  if (schema == nullptr || *schema == "") return absl::OkStatus();
   BATON_RETURN_IF_ERROR(Once(of, name, constraint));
   constraint->set_json_schema(schema->is_string() ? schema->get<std::string>() : schema->dump());
   return absl::OkStatus();
@@ -25,7 +25,7 @@ absl::Status ReadSchema(JsonObject& of, std::string_view name, v1::Constraint* c
 
 absl::Status ReadRegex(JsonObject& of, std::string_view name, v1::Constraint* constraint) {
   BATON_ASSIGN_OR_RETURN(const auto regex, of.Text(name));
-  if (!regex.has_value()) return absl::OkStatus();
+  if (regex.value_or("").empty()) return absl::OkStatus();
   BATON_RETURN_IF_ERROR(Once(of, name, constraint));
   constraint->set_regex(*regex);
   return absl::OkStatus();

@@ -153,7 +153,7 @@ absl::Status RefuseUnserved(JsonObject& body) {
       {"typical_p", 1},
       {"tfs_z", 1},
       {"top_a", 0},
-      {"top_n_sigma", -1},
+      {"top_n_sigma", 0},
       {"mirostat", 0},
       {"mirostat_mode", 0},
       {"dry_multiplier", 0},
@@ -171,9 +171,26 @@ absl::Status RefuseUnserved(JsonObject& body) {
   for (const Unserved& one : kUnserved) {
     const Json* const value = body.Find(one.name);  // null: absent
     if (value == nullptr || *value == one.nothing) continue;
+    // Below a number that asks for nothing, nothing is asked for either.
+    if (value->is_number() && one.nothing.is_number() && one.nothing <= 0 && *value < one.nothing) continue;
+    const std::string_view name = one.name;
+    const Json* const most = body.Find("max_tokens");  // null: absent
+    if ((name == "n_predict" || name == "max_new_tokens") && most != nullptr && *most == *value) continue;
     return body.Wrong(one.name, fmt::format("not served here{}", one.instead));
   }
   return absl::OkStatus();
+}
+
+absl::Status RefuseForms(JsonObject& body) {
+  for (const char* const name : {"output_format", "format"}) {
+    const Json* const form = body.Find(name);  // null: absent
+    if (form != nullptr && *form != "") return body.Wrong(name, "not served here: send response_format");
+  }
+  const Json* const config = body.Find("output_config");  // null: absent
+  if (config == nullptr) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*config, "output_config"));
+  if (fields.Find("format") == nullptr) return absl::OkStatus();
+  return fields.Wrong("format", "not served here: send response_format");
 }
 
 absl::Status ReadSpecialTokens(JsonObject& body, v1::OutputOptions* output) {
@@ -193,12 +210,21 @@ absl::Status ReadThinkingExtras(JsonObject& body, v1::ChatRequest* request) {
                                    [&](bool enabled) { request->mutable_thinking()->set_enabled(enabled); }));
   const Json* const thinking = body.Find("thinking");  // null: absent
   if (thinking == nullptr) return absl::OkStatus();
+  if (thinking->is_boolean()) {
+    request->mutable_thinking()->set_enabled(thinking->get<bool>());
+    return absl::OkStatus();
+  }
   BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*thinking, "thinking"));
   BATON_ASSIGN_OR_RETURN(const auto type, fields.Text("type"));
+  if (type == "adaptive" || type == "auto") return absl::OkStatus();
   if (type != "enabled" && type != "disabled") {
-    return fields.Wrong("type", "neither \"enabled\" nor \"disabled\"");
+    return fields.Wrong("type", "not one of enabled, disabled, adaptive and auto");
   }
   request->mutable_thinking()->set_enabled(type == "enabled");
+  if (type == "disabled") {
+    fields.Skip({"budget_tokens"});
+    return absl::OkStatus();
+  }
   return Copy<int64_t>(fields.Whole("budget_tokens", 1, kMaxTokens), [&](int64_t most) {
     request->mutable_thinking()->set_budget_tokens(static_cast<uint32_t>(most));
   });

@@ -42,6 +42,9 @@ absl::Status RefuseForeign(JsonObject& body, std::initializer_list<std::string_v
 // value that is the default of those servers asks for nothing.
 absl::Status RefuseUnserved(JsonObject& body);
 
+// The form of an answer in the words of Anthropic's and Ollama's APIs, whose bodies these are not.
+absl::Status RefuseForms(JsonObject& body);
+
 // vLLM's skip_special_tokens.
 absl::Status ReadSpecialTokens(JsonObject& body, v1::OutputOptions* output);
 // Its thinking_token_budget and include_reasoning; enable_thinking, and DeepSeek's and GLM's thinking.type.

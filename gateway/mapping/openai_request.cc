@@ -282,14 +282,6 @@ absl::Status ReadAnswer(JsonObject& body, OpenAiAnswer* answer) {
   return absl::OkStatus();
 }
 
-// The form of an answer in the words of other APIs.
-absl::Status RefuseForms(JsonObject& body) {
-  for (const char* const name : {"output_format", "output_config", "format"}) {
-    if (body.Find(name) != nullptr) return body.Wrong(name, "not served here: send response_format");
-  }
-  return absl::OkStatus();
-}
-
 // Accepted, and without effect: they are about OpenAI's own service.
 absl::Status SkipForeign(JsonObject& body) {
   body.Skip({"user", "safety_identifier", "metadata", "store", "verbosity", "prompt_cache_retention"});

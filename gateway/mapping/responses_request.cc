@@ -327,6 +327,7 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
+  BATON_RETURN_IF_ERROR(RefuseForms(body));
   BATON_RETURN_IF_ERROR(ReadIncluded(body));
   BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("max_output_tokens", 0, kMaxTokens),
                                       [&](int64_t n) { SetMaxTokens(n, &request); }));

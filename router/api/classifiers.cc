@@ -118,14 +118,13 @@ void SetTexts(const v1::GenerateRequest& request, const ServedModel& model, Mode
 
 void SetTexts(const v1::ChatRequest& request, const ServedModel&, ModerationPlan* plan) {
   const auto& messages = request.conversation().messages();
-  for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
-    if (message->role() != "user") continue;
-    std::string question = ContentOf(*message);
-    // The beginning of the answer is the client's, too.
-    if (request.conversation().continue_last()) question += "\n\n" + ContentOf(*messages.rbegin());
-    SetQuestion(question, plan);
-    break;
-  }
+  std::string question;
+  const auto user = std::find_if(messages.rbegin(), messages.rend(),
+                                 [](const v1::Message& message) { return message.role() == "user"; });
+  if (user != messages.rend()) question = ContentOf(*user);
+  // The beginning of the answer is the client's, too.
+  if (request.conversation().continue_last()) question += "\n\n" + ContentOf(*messages.rbegin());
+  if (!question.empty()) SetQuestion(question, plan);
   if (!plan->input.has_value()) return;
   std::string& input = *plan->input;
   for (const v1::Message& message : messages) {

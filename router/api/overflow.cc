@@ -111,15 +111,19 @@ void Shortening::FindTurns(std::span<const int64_t> tokens) {
   int begin = frame_;
   for (int i = frame_ + 1; i < conversation_.messages_size(); ++i) {
     if (conversation_.messages(i).role() != "user") continue;
+    // Instructions between an answer and a question belong to the question.
+    int start = i;
+    while (start - 1 > begin && IsSystem(conversation_.messages(start - 1))) --start;
+    if (conversation_.messages(start - 1).role() != "assistant") start = i;
     // A turn may go once the next one has begun.
     if (!first) {
       int64_t sum = 0;
-      for (int m = begin; m < i; ++m) sum += tokens[m - frame_];
+      for (int m = begin; m < start; ++m) sum += tokens[m - frame_];
       parts_.push_back({.tokens = sum, .from = i - frame_});
-      ranges_.push_back({begin, i});
+      ranges_.push_back({begin, start});
     }
     first = false;
-    begin = i;
+    begin = start;
   }
 }
 

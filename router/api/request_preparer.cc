@@ -6,6 +6,7 @@
 #include <iterator>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
@@ -94,7 +95,8 @@ absl::Status CheckConversationFor(const ServedModel& model, const v1::Conversati
   return CheckConversation(conversation);
 }
 
-// An answer that goes on with the last message has no form of its own from its first token on.
+// An answer that goes on with the last message has no form of its own from its first token on. Prompts that
+// are counted have no answer.
 absl::Status CheckContinued(const ServedModel& model, const v1::ChatRequest& request) {
   const v1::Conversation& conversation = request.conversation();
   if (!conversation.continue_last()) return absl::OkStatus();
@@ -112,9 +114,11 @@ absl::Status CheckContinued(const ServedModel& model, const v1::ChatRequest& req
         "the beginning of the answer");
   }
   const std::string content = ContentOf(conversation.messages(conversation.messages_size() - 1));
-  const size_t open = format.think_open.empty() ? std::string::npos : content.rfind(format.think_open);
-  if (open != std::string::npos && content.find(format.think_close, open) == std::string::npos) {
-    return refused("its thinking has no end: send it as reasoning_content, or leave it out");
+  const auto first = std::ranges::find_if_not(content, absl::ascii_isspace);
+  const std::string_view begun(first, content.end());
+  if (!format.think_open.empty() && begun.starts_with(format.think_open) &&
+      begun.find(format.think_close) == std::string_view::npos) {
+    return refused("the thinking that it begins with has no end: leave it out");
   }
   return absl::OkStatus();
 }
@@ -383,7 +387,6 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request, uint32_t max
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request, max_answer_bytes));
   BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
-  BATON_RETURN_IF_ERROR(CheckContinued(*model, request));
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
   BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
   BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow()));
@@ -479,6 +482,7 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
                                                   std::optional<baton::fleet::v1::AnswerGrammar> grammar,
                                                   const Wanted& wanted, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  BATON_RETURN_IF_ERROR(CheckContinued(*model, request));
   baton::fleet::v1::DecodeRequest decode;
   BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, 1, wanted));
   const Rendered& rendered = fitted.rendered;

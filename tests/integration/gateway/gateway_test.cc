@@ -486,6 +486,28 @@ TEST(GatewayTest, EveryAnswerNamesItsRequestInBothVendorsWays) {
               HasSubstr("\r\nx-request-id: req_"));
 }
 
+TEST(GatewayTest, WhatIsNotServedSaysWhyAndPathsAreReadAsTheyWereMeant) {
+  FakeInference router({.tokens = [](const v1::Conversation&) { return 7; }, .model = "m"});
+  const auto gateway = Start(router);
+  const auto told = [&](const std::string& method, const std::string& path, const std::string& more = "") {
+    const auto answer = Ask(*gateway, method + " " + path + " HTTP/1.1\r\nHost: h\r\n" + more + "\r\n");
+    return std::to_string(answer.status()) + " " +
+           Json::parse(answer.body)["error"]["message"].get<std::string>();
+  };
+  for (const char* const method : {"GET", "DELETE"}) {
+    EXPECT_THAT(told(method, "/v1/responses/resp_1"), StartsWith("404 no answer is kept here"));
+  }
+  EXPECT_THAT(told("GET", "/v1/nothing%2F"), StartsWith("404 nothing is served at /v1/nothing%2F"));
+  EXPECT_THAT(told("POST", "/tokenize", "Content-Encoding: gzip\r\nContent-Length: 0\r\n"),
+              StartsWith("415 content-encoding: \"gzip\" is not read here"));
+  EXPECT_EQ(Json::parse(Ask(*gateway, Post("/tokenize/", kHi)).body)["count"], 7);
+  EXPECT_EQ(Json::parse(Ask(*gateway, Post("/%74okenize", kHi)).body)["count"], 7);
+  EXPECT_EQ(Json::parse(Ask(*gateway, "GET /v1/models/%6D HTTP/1.1\r\nHost: h\r\n\r\n").body)["id"], "m");
+  EXPECT_EQ(Json::parse(Ask(*gateway, "GET /v1/models/m/ HTTP/1.1\r\nHost: h\r\n\r\n").body)["id"], "m");
+  EXPECT_EQ(Ask(*gateway, "GET /v1/models/%6 HTTP/1.1\r\nHost: h\r\n\r\n").status(), 404);
+  EXPECT_EQ(Ask(*gateway, "GET /v1/models/ HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
+}
+
 TEST(GatewayTest, ModelsTokensAndTheStateOfThings) {
   FakeInference router({.tokens = [](const v1::Conversation&) { return 7; }, .model = "m"});
   const auto gateway = Start(router);

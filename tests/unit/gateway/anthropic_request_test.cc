@@ -230,6 +230,12 @@ TEST(AnthropicRequestTest, CountsNeedNoLimit) {
   EXPECT_EQ(read->chat().conversation().messages_size(), 1);
   EXPECT_TRUE(read->chat().thinking().has_enabled());
   EXPECT_FALSE(read->chat().thinking().enabled());
+  EXPECT_EQ(ReadAnthropicCount(Json::parse(R"({"messages": [{"role": "user", "content": "hi"}],
+                                                "output_config": {"effort": "low"}})"))
+                ->chat()
+                .thinking()
+                .effort(),
+            "low");
   std::vector<std::string> ignored;
   ASSERT_TRUE(
       ReadAnthropicCount(

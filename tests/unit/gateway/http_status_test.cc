@@ -24,7 +24,10 @@ TEST(HttpStatusTest, ALongPromptHasTheWordsThatClientsLookFor) {
   // As it comes over the wire.
   const absl::Status told = rpc::FromGrpc(rpc::ToGrpc(status));
   EXPECT_EQ(OpenAiError(told)["error"]["code"], "context_length_exceeded");
-  EXPECT_EQ(AnthropicError(told, "")["error"]["message"], "prompt is too long: prompt: 9 tokens");
+  EXPECT_EQ(OpenAiError(told)["error"]["param"], "prompt");
+  for (const Json& error : {OpenAiError(told), AnthropicError(told, "")}) {
+    EXPECT_EQ(error["error"]["message"], "prompt is too long: prompt: 9 tokens");
+  }
 }
 
 TEST(HttpStatusTest, EveryCodeHasAStatusAndATypeOfItsOwn) {

@@ -214,13 +214,16 @@ TEST(OpenAiRequestTest, ASchemaIsEnforcedInEverySpelling) {
   EXPECT_TRUE(
       Chat(OpenAiWith(R"("response_format": {"type": "json_object"})")).request.constraint().json_object());
   EXPECT_FALSE(
-      Chat(OpenAiWith(R"("grammar": "", "response_format": {"type": "text"})")).request.has_constraint());
+      Chat(
+          OpenAiWith(
+              R"("grammar": "", "regex": "", "json_schema": "", "format": "", "output_config": {}, "response_format": {"type": "text"})"))
+          .request.has_constraint());
   const std::pair<std::string, const char*> refused[] = {
       {R"("response_format": {"type": "json_schema"})", "response_format.json_schema: "},
       {R"("grammar": "root ::= x")", "grammar: "},
       {R"("ebnf": "root ::= x")", "ebnf: "},
       {R"("output_format": {"type": "json_schema"})", "output_format: "},
-      {R"("output_config": {})", "output_config: "},
+      {R"("output_config": {"format": {}})", "output_config.format: "},
       {R"("format": "json")", "format: "},
       {R"("regex": "x", "response_format": {"type": "json_object"})", "regex: "},
       {R"("json_schema": {}, "guided_regex": "x")", "json_schema: "},
@@ -248,6 +251,14 @@ TEST(OpenAiRequestTest, ThinkingIsAskedForInEverySpelling) {
   }
   const OpenAiChat off = Chat(OpenAiWith(R"("thinking": {"type": "disabled"})"));
   EXPECT_TRUE(off.request.thinking().has_enabled());
+  EXPECT_TRUE(Chat(OpenAiWith(R"("thinking": true)")).request.thinking().enabled());
+  EXPECT_FALSE(Chat(OpenAiWith(R"("thinking": {"type": "adaptive"})")).request.thinking().has_enabled());
+  EXPECT_FALSE(Chat(OpenAiWith(R"("thinking": {"type": "disabled", "budget_tokens": 0})"))
+                   .request.thinking()
+                   .enabled());
+  EXPECT_EQ(
+      Chat(OpenAiWith(R"("max_tokens": 5, "n_predict": 5, "max_new_tokens": 5)")).request.stop().max_tokens(),
+      5u);
   EXPECT_FALSE(off.request.thinking().enabled());
   EXPECT_EQ(Chat(OpenAiWith(R"("thinking": {"type": "enabled", "budget_tokens": 9})"))
                 .request.thinking()
@@ -340,7 +351,8 @@ TEST(OpenAiRequestTest, FieldsOfOtherServersAreServedOrRefusedByName) {
       R"("min_tokens": 0, "bad_words": [], "prompt_logprobs": null, "include_stop_str_in_output": false,
          "documents": [], "chat_template": null, "add_special_tokens": true, "use_beam_search": false,
          "length_penalty": 1.0, "add_generation_prompt": true, "echo": false, "best_of": 1,
-         "service_tier": "default", "typical_p": 1.0, "mirostat": 0, "repeat_penalty": 1.0, "n_predict": -1)"));
+         "service_tier": "default", "typical_p": 1.0, "mirostat": 0, "repeat_penalty": 1.0, "n_predict": -1,
+         "top_n_sigma": -1)"));
   EXPECT_EQ(Shown(chat.request), Shown(Chat(OpenAiWith("")).request));
   EXPECT_THAT(chat.answer.ignored, IsEmpty());
   const OpenAiChat served = Chat(

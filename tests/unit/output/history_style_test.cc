@@ -111,7 +111,7 @@ TEST(HistoryStyleTest, OfTemplatesInUse) {
       {"golden/text/templates/llama3_style.jinja", kLate},
       {"golden/text/templates/mistral_style.jinja", kFirstAlone},
       {"golden/text/templates/qwen_style.jinja", kAll},
-      {"unit/output/templates/deepseek_v31.jinja", {.system = true, .raw_arguments = true}},
+      {"unit/output/templates/deepseek_v31.jinja", {.raw_arguments = true}},
       {"unit/output/templates/glm45.jinja", kLate},
       {"unit/output/templates/gpt_oss.jinja", kLate},
       {"unit/output/templates/kimi_k2.jinja", kAll},

@@ -209,11 +209,12 @@ TEST_F(PromptsTest, WhatAWholeAnswerIsAskedForDoesNotGoWithABegunOne) {
   v1::ChatRequest request;
   *request.mutable_conversation() = Of({{"user", "q"}, {"assistant", "a"}});
   request.mutable_conversation()->set_continue_last(true);
-  ASSERT_TRUE(preparer_.Check(request).ok());
+  ASSERT_TRUE(preparer_.Prepare(request, tenant_).ok());
   const auto refusal = [&](auto edit) {
     v1::ChatRequest edited = request;
     edit(edited);
-    return std::string(preparer_.Check(edited).message());
+    EXPECT_TRUE(preparer_.PromptOf(edited, tenant_).ok()) << "it can be counted";
+    return std::string(preparer_.Prepare(edited, tenant_).status().message());
   };
   const auto tool = [](v1::ChatRequest& r) -> v1::Tool& {
     v1::Tool& made = *r.mutable_conversation()->add_tools();
@@ -233,7 +234,8 @@ TEST_F(PromptsTest, WhatAWholeAnswerIsAskedForDoesNotGoWithABegunOne) {
   const auto begun = [](const char* text) {
     return [text](auto& r) { r.mutable_conversation()->mutable_messages(1)->set_content(text); };
   };
-  EXPECT_THAT(refusal(begun("<think>\nFirst, ")), HasSubstr("its thinking has no end"));
+  EXPECT_THAT(refusal(begun("<think>\nFirst, ")), HasSubstr("thinking that it begins with has no end"));
+  EXPECT_EQ(refusal(begun("The tag is <think>, and")), "");
   EXPECT_EQ(refusal(begun("<think>\nFirst.\n</think>\n\nThen")), "");
 }
 
@@ -262,6 +264,17 @@ TEST_F(PromptsTest, WhatIsShortenedKeepsItsInstructions) {
   ASSERT_TRUE(dropped.ok()) << dropped.status();
   EXPECT_THAT(dropped->text, HasSubstr("the last question\n\n<system>\nthe last rule\n</system><|end|>"));
   EXPECT_LE(dropped->tokens.size(), 2304u - 16);
+
+  // An instruction between an answer and a question goes with the question.
+  *request.mutable_conversation() = Of({{"system", "s"},
+                                        {"user", rambling + rambling + rambling},
+                                        {"assistant", rambling + rambling},
+                                        {"system", "the rule"},
+                                        {"user", "and now?"}});
+  const auto last = preparer_.PromptOf(request, tenant_);
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_THAT(last->text, HasSubstr("<|system|>s\n\nthe rule<|end|><|user|>and now?"));
+  EXPECT_THAT(last->text, testing::Not(HasSubstr("story")));
 
   Turns results = {{"user", "q"}};
   for (int i = 0; i < 6; ++i) {
