@@ -7,9 +7,9 @@
 
 #include "common/base/status.h"
 #include "gateway/mapping/cache_mark.h"
+#include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
-#include "gateway/mapping/openai_constraint.h"
-#include "gateway/mapping/openai_fields.h"
+#include "gateway/mapping/shared_fields.h"
 
 namespace baton::gateway {
 namespace {
@@ -315,9 +315,7 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   v1::ChatRequest& request = made.request;
   BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request));
   BATON_RETURN_IF_ERROR(ReadOutputConfig(body, &request));
-  v1::Constraint constraint = request.constraint();
-  BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
-  if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
+  BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
   BATON_ASSIGN_OR_RETURN(const auto max_tokens, body.Whole("max_tokens", 0, kMaxTokens));
   if (!max_tokens.has_value()) return body.Wrong("max_tokens", "absent");
   SetMaxTokens(*max_tokens, &request);

@@ -6,10 +6,10 @@
 
 #include "common/base/status.h"
 #include "gateway/mapping/cache_mark.h"
+#include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
-#include "gateway/mapping/openai_constraint.h"
-#include "gateway/mapping/openai_fields.h"
+#include "gateway/mapping/shared_fields.h"
 
 namespace baton::gateway {
 namespace {
@@ -303,9 +303,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   if (effort.has_value()) SetEffort(*effort, &request);
   BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, &request));
   BATON_RETURN_IF_ERROR(ReadThinkingExtras(body, &request));
-  v1::Constraint constraint;
-  BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
-  if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
+  BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(ReadStop(body, &request));
   BATON_RETURN_IF_ERROR(ReadOptions(body, request.mutable_options()));
@@ -349,9 +347,7 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request.set_model(model.value_or(""));
   BATON_ASSIGN_OR_RETURN(completion.requests, ReadPrompts(body));
-  v1::Constraint constraint;
-  BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
-  if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
+  BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(ReadStop(body, &request));
   // The API's default.

@@ -7,10 +7,10 @@
 
 #include "common/base/status.h"
 #include "gateway/mapping/cache_mark.h"
+#include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
-#include "gateway/mapping/openai_constraint.h"
-#include "gateway/mapping/openai_fields.h"
+#include "gateway/mapping/shared_fields.h"
 
 namespace baton::gateway {
 namespace {
@@ -322,9 +322,7 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadResponsesToolChoice(body, &request));
   BATON_RETURN_IF_ERROR(ReadReasoning(body, &request));
   BATON_RETURN_IF_ERROR(ReadTextFormat(body, &request));
-  v1::Constraint constraint = request.constraint();
-  BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
-  if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
+  BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(RefuseForms(body));

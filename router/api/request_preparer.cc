@@ -109,9 +109,8 @@ absl::Status CheckContinued(const ServedModel& model, const v1::ChatRequest& req
                       std::ranges::any_of(conversation.tools(), &v1::Tool::strict);
   if (strict || request.has_constraint() || request.tool_choice().mode() == v1::ToolChoice::MODE_REQUIRED) {
     return refused(
-        "a constraint, a tool that must be called and strict tools are for whole answers: leave these out, "
-        "or "
-        "the beginning of the answer");
+        "a constraint, a tool that must be called and strict tools are for whole answers: leave "
+        "these out, or the beginning of the answer");
   }
   const std::string content = ContentOf(conversation.messages(conversation.messages_size() - 1));
   const auto first = std::ranges::find_if_not(content, absl::ascii_isspace);
@@ -247,8 +246,7 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
     const size_t at = text->rfind(end);
     if (at == std::string::npos) {
       return absl::InvalidArgumentError(
-          "conversation.continue_last: the chat template does not write the last message as it is: leave "
-          "this "
+          "conversation.continue_last: the chat template does not write the last message as it is: leave it "
           "out");
     }
     text->resize(at);

@@ -1,4 +1,4 @@
-#include "gateway/mapping/openai_constraint.h"
+#include "gateway/mapping/constraint.h"
 
 #include <fmt/format.h>
 
@@ -120,7 +120,7 @@ absl::Status RefuseGrammars(JsonObject& body) {
 
 }  // namespace
 
-absl::Status ReadConstraint(JsonObject& body, v1::Constraint* constraint) {
+absl::Status ReadForm(JsonObject& body, v1::Constraint* constraint) {
   BATON_RETURN_IF_ERROR(ReadResponseFormat(body, constraint));
   if (const Json* const guides = body.Find("structured_outputs"); guides != nullptr) {  // null: absent
     BATON_ASSIGN_OR_RETURN(JsonObject fields, JsonObject::Of(*guides, "structured_outputs"));

@@ -1,4 +1,4 @@
-#include "gateway/mapping/openai_fields.h"
+#include "gateway/mapping/shared_fields.h"
 
 #include <fmt/format.h>
 #include <google/protobuf/struct.pb.h>

@@ -1,5 +1,5 @@
-// Members that several of OpenAI's APIs have, each read in one place. INVALID_ARGUMENT names the member. Pure
-// functions, any thread.
+// Members that several APIs have, OpenAI's and Anthropic's, each read in one place. INVALID_ARGUMENT names
+// the member. Pure functions, any thread.
 #pragma once
 
 #include <initializer_list>
