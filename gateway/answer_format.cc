@@ -24,11 +24,13 @@ std::string NewRequestId() {
   return absl::StrCat("req_", absl::Hex(random(), absl::kZeroPad16));
 }
 
-AnswerFormat OpenAiErrors(const std::string& request_id) {
+AnswerFormat OpenAiErrors(Api api, const std::string& request_id) {
   AnswerFormat format;
-  format.error = [](const absl::Status& status, const std::string&) { return Shown(OpenAiError(status)); };
-  format.error_event = [](const absl::Status& status, const std::string&) {
-    return Event(OpenAiError(status));
+  format.error = [api](const absl::Status& status, const std::string&) {
+    return Shown(OpenAiError(InWordsOf(api, status)));
+  };
+  format.error_event = [api](const absl::Status& status, const std::string&) {
+    return Event(OpenAiError(InWordsOf(api, status)));
   };
   format.status_of = HttpStatusOf;
   format.request_id = request_id;
@@ -38,10 +40,10 @@ AnswerFormat OpenAiErrors(const std::string& request_id) {
 AnswerFormat AnthropicErrors(const std::string& request_id) {
   AnswerFormat format;
   format.error = [](const absl::Status& status, const std::string& id) {
-    return Shown(AnthropicError(status, id));
+    return Shown(AnthropicError(InWordsOf(Api::kMessages, status), id));
   };
   format.error_event = [](const absl::Status& status, const std::string& id) {
-    return Event("error", AnthropicError(status, id));
+    return Event("error", AnthropicError(InWordsOf(Api::kMessages, status), id));
   };
   format.status_of = AnthropicStatusOf;
   format.request_id = request_id;
@@ -58,7 +60,7 @@ http::Response Refusal(int status, std::string_view path, const std::string& why
 }
 
 AnswerFormat FormatOf(OpenAiKind kind, const OpenAiAnswer& wanted, const std::string& request_id) {
-  AnswerFormat format = OpenAiErrors(request_id);
+  AnswerFormat format = OpenAiErrors(kind == OpenAiKind::kChat ? Api::kChat : Api::kCompletion, request_id);
   if (wanted.stream) {
     const auto chunks = std::make_shared<OpenAiChunks>(kind, Now(), wanted);
     format.piece = [chunks](const v1::GenerateResponse& event) { return chunks->Add(event); };
@@ -72,17 +74,18 @@ AnswerFormat FormatOf(OpenAiKind kind, const OpenAiAnswer& wanted, const std::st
 }
 
 AnswerFormat FormatOf(const ResponsesRequest& wanted, const std::string& request_id) {
-  AnswerFormat format = OpenAiErrors(request_id);
+  AnswerFormat format = OpenAiErrors(Api::kResponses, request_id);
   if (wanted.stream) {
-    const auto events = std::make_shared<ResponsesEvents>(Now(), wanted.echo);
+    const auto events = std::make_shared<ResponsesEvents>(Now(), wanted.echo, wanted.names);
     format.piece = [events](const v1::GenerateResponse& event) { return events->Add(event); };
     format.last = [events](const v1::Usage& usage) { return events->End(usage); };
     format.error_event = [events](const absl::Status& status, const std::string&) {
       return events->Fail(status);
     };
   } else {
-    format.whole = [echo = wanted.echo, created = Now()](const Answer& answer, const v1::Usage& usage) {
-      return Shown(ResponsesWhole(answer, usage, created, echo));
+    format.whole = [echo = wanted.echo, names = wanted.names, created = Now()](const Answer& answer,
+                                                                               const v1::Usage& usage) {
+      return Shown(ResponsesWhole(answer, usage, created, echo, names));
     };
   }
   return format;

@@ -11,6 +11,7 @@
 #include "gateway/http/exchange.h"
 #include "gateway/mapping/answer.h"
 #include "gateway/mapping/anthropic_request.h"
+#include "gateway/mapping/client_words.h"
 #include "gateway/mapping/json_object.h"
 #include "gateway/mapping/openai_answer.h"
 #include "gateway/mapping/responses_request.h"
@@ -39,7 +40,7 @@ inline constexpr const char* kRequestIdHeaders[] = {"x-request-id", "request-id"
 std::string NewRequestId();
 
 // Of answers that can only fail: errors in the vendor's words.
-AnswerFormat OpenAiErrors(const std::string& request_id);
+AnswerFormat OpenAiErrors(Api api, const std::string& request_id);
 AnswerFormat AnthropicErrors(const std::string& request_id);
 
 AnswerFormat FormatOf(OpenAiKind kind, const OpenAiAnswer& wanted, const std::string& request_id);

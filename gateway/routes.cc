@@ -27,12 +27,30 @@ constexpr json::Limits kBodyLimits = {.values = 1'000'000, .members = 200'000};
 // From so many bytes on, reading a body or writing an answer takes the time of a hundred small ones.
 constexpr size_t kLargeBytes = 64 << 10;
 
-Json ModelJson(const v1::ModelInfo& model) {
+// The context's length has no name in OpenAI's API: these are vLLM's and the one that most agents read.
+Json OpenAiModel(const v1::ModelInfo& model) {
   return {{"id", model.name()},
           {"object", "model"},
           {"created", 0},
           {"owned_by", "baton"},
-          {"max_model_len", model.context_tokens()}};
+          {"max_model_len", model.context_tokens()},
+          {"context_window", model.context_tokens()}};
+}
+
+Json AnthropicModel(const v1::ModelInfo& model) {
+  return {{"type", "model"},
+          {"id", model.name()},
+          {"display_name", model.name()},
+          {"created_at", "1970-01-01T00:00:00Z"},
+          {"max_input_tokens", model.context_tokens()}};
+}
+
+Json ModelList(const Json& models, bool anthropic) {
+  if (!anthropic) return {{"object", "list"}, {"data", models}};
+  const auto id = [&](bool first) {
+    return models.empty() ? Json(nullptr) : (first ? models.front() : models.back())["id"];
+  };
+  return {{"data", models}, {"has_more", false}, {"first_id", id(true)}, {"last_id", id(false)}};
 }
 
 int HexDigit(char c) {
@@ -160,21 +178,23 @@ void Routes::StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFo
 }
 
 void Routes::Chat(const Handle& exchange) {
-  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  const auto body = Body(exchange, OpenAiErrors(Api::kChat, exchange->id()));
   if (!body.has_value()) return;
   auto chat = ReadOpenAiChat(*body);
-  if (!chat.ok()) return exchange->Answer(ErrorResponse(chat.status(), OpenAiErrors(exchange->id())));
+  if (!chat.ok())
+    return exchange->Answer(ErrorResponse(chat.status(), OpenAiErrors(Api::kChat, exchange->id())));
   AnswerFormat format = FormatOf(OpenAiKind::kChat, chat->answer, exchange->id());
   AddIgnored(chat->answer.ignored, &format);
   StartChat(exchange, std::move(chat->request), std::move(format));
 }
 
 void Routes::Complete(const Handle& exchange) {
-  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  const auto body = Body(exchange, OpenAiErrors(Api::kCompletion, exchange->id()));
   if (!body.has_value()) return;
   auto completion = ReadOpenAiCompletion(*body);
   if (!completion.ok())
-    return exchange->Answer(ErrorResponse(completion.status(), OpenAiErrors(exchange->id())));
+    return exchange->Answer(
+        ErrorResponse(completion.status(), OpenAiErrors(Api::kCompletion, exchange->id())));
   for (const v1::GenerateRequest& request : completion->requests) {
     if (!Fits(exchange, request)) return;
   }
@@ -185,11 +205,11 @@ void Routes::Complete(const Handle& exchange) {
 }
 
 void Routes::Responses(const Handle& exchange) {
-  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  const auto body = Body(exchange, OpenAiErrors(Api::kResponses, exchange->id()));
   if (!body.has_value()) return;
   auto responses = ReadResponses(*body);
   if (!responses.ok())
-    return exchange->Answer(ErrorResponse(responses.status(), OpenAiErrors(exchange->id())));
+    return exchange->Answer(ErrorResponse(responses.status(), OpenAiErrors(Api::kResponses, exchange->id())));
   AnswerFormat format = FormatOf(*responses, exchange->id());
   AddIgnored(responses->ignored, &format);
   StartChat(exchange, std::move(responses->request), std::move(format));
@@ -231,20 +251,24 @@ void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& fo
 void Routes::Models(const Handle& exchange) {
   const std::string path = MeantBy(exchange->request().path);
   const std::string wanted = path == "/v1/models" ? "" : path.substr(std::string_view("/v1/models/").size());
+  // Clients of both vendors ask here, and Anthropic's alone have this header.
+  const bool anthropic = !exchange->request().Header("anthropic-version").empty();
+  const AnswerFormat errors =
+      anthropic ? AnthropicErrors(exchange->id()) : OpenAiErrors(Api::kChat, exchange->id());
   Ask<v1::ListModelsRequest, v1::ListModelsResponse>(
-      exchange, {}, OpenAiErrors(exchange->id()),
+      exchange, {}, errors,
       [this](auto* context, auto* request, auto* models, auto done) {
         stub_.async()->ListModels(context, request, models, std::move(done));
       },
-      [wanted, errors = OpenAiErrors(exchange->id())](const v1::ListModelsResponse& models) {
+      [wanted, errors, anthropic](const v1::ListModelsResponse& models) {
         Json list = Json::array();
         for (const v1::ModelInfo& model : models.models()) {
-          if (model.name() == wanted) return http::Response{.body = Shown(ModelJson(model))};
-          list.push_back(ModelJson(model));
+          list.push_back(anthropic ? AnthropicModel(model) : OpenAiModel(model));
+          if (model.name() == wanted) return http::Response{.body = Shown(list.back())};
         }
         if (!wanted.empty())
           return ErrorResponse(absl::NotFoundError("no model of that name is served here"), errors);
-        return http::Response{.body = Shown({{"object", "list"}, {"data", std::move(list)}})};
+        return http::Response{.body = Shown(ModelList(list, anthropic))};
       });
 }
 
@@ -267,7 +291,7 @@ void Routes::CountTokens(const Handle& exchange) {
 }
 
 void Routes::Tokenize(const Handle& exchange) {
-  AnswerFormat format = OpenAiErrors(exchange->id());
+  AnswerFormat format = OpenAiErrors(Api::kCompletion, exchange->id());
   const auto body = Body(exchange, format);
   if (!body.has_value()) return;
   std::vector<std::string> ignored;
@@ -287,7 +311,7 @@ void Routes::Tokenize(const Handle& exchange) {
 }
 
 void Routes::Detokenize(const Handle& exchange) {
-  AnswerFormat format = OpenAiErrors(exchange->id());
+  AnswerFormat format = OpenAiErrors(Api::kCompletion, exchange->id());
   const auto body = Body(exchange, format);
   if (!body.has_value()) return;
   std::vector<std::string> ignored;
@@ -305,7 +329,7 @@ void Routes::Detokenize(const Handle& exchange) {
 }
 
 void Routes::Moderations(const Handle& exchange) {
-  AnswerFormat format = OpenAiErrors(exchange->id());
+  AnswerFormat format = OpenAiErrors(Api::kChat, exchange->id());
   const auto body = Body(exchange, format);
   if (!body.has_value()) return;
   std::vector<std::string> ignored;
@@ -333,12 +357,12 @@ void Routes::Ready(const Handle& exchange) {
   using Question = grpc::health::v1::HealthCheckRequest;
   using Answer = grpc::health::v1::HealthCheckResponse;
   Ask<Question, Answer>(
-      exchange, {}, OpenAiErrors(exchange->id()),
+      exchange, {}, OpenAiErrors(Api::kChat, exchange->id()),
       [this](auto* context, auto* question, auto* answer, auto done) {
         health_.UnaryCall(context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), question, answer,
                           std::move(done));
       },
-      [errors = OpenAiErrors(exchange->id())](const Answer& answer) {
+      [errors = OpenAiErrors(Api::kChat, exchange->id())](const Answer& answer) {
         if (answer.status() == Answer::SERVING)
           return http::Response{.content_type = "text/plain; charset=utf-8", .body = "ready\n"};
         return ErrorResponse(absl::UnavailableError("the router sees no decode worker, or is leaving"),

@@ -77,6 +77,8 @@ int HttpStatusOf(absl::StatusCode code) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
+    // The request asks for what this model can't do: with 501 clients would try again.
+    case absl::StatusCode::kUnimplemented:
       return 400;
     case absl::StatusCode::kUnauthenticated:
       return 401;
@@ -88,8 +90,6 @@ int HttpStatusOf(absl::StatusCode code) {
       return 429;
     case absl::StatusCode::kCancelled:
       return 499;
-    case absl::StatusCode::kUnimplemented:
-      return 501;
     case absl::StatusCode::kUnavailable:
       return 503;
     case absl::StatusCode::kDeadlineExceeded:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "gateway/mapping/client_words.h"
 #include "gateway/mapping/http_status.h"
 #include "gateway/mapping/moderation.h"
 #include "gateway/mapping/sse.h"
@@ -42,7 +43,17 @@ Json ContentOf(v1::PartStart::Kind kind, const std::string& text) {
       {"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
 }
 
-Json ItemOf(const v1::PartStart& start, const std::string& id, const std::string& text, const char* status) {
+Json CallItem(const v1::PartStart& start, const std::string& id, const std::string& text, const char* status,
+              const ToolNames& names) {
+  const ToolNames::Name name = names.Of(start.name());
+  Json call = {{"type", "function_call"}, {"id", id},          {"call_id", start.id()},
+               {"name", name.name},       {"arguments", text}, {"status", status}};
+  if (!name.space.empty()) call["namespace"] = name.space;
+  return call;
+}
+
+Json ItemOf(const v1::PartStart& start, const std::string& id, const std::string& text, const char* status,
+            const ToolNames& names) {
   Json content = Json::array();
   if (status != kInProgress) content.push_back(ContentOf(start.kind(), text));
   switch (start.kind()) {
@@ -53,8 +64,7 @@ Json ItemOf(const v1::PartStart& start, const std::string& id, const std::string
               {"content", std::move(content)},
               {"status", status}};
     case v1::PartStart::KIND_TOOL_CALL:
-      return {{"type", "function_call"}, {"id", id},          {"call_id", start.id()},
-              {"name", start.name()},    {"arguments", text}, {"status", status}};
+      return CallItem(start, id, text, status, names);
     default:
       return {{"type", "message"},
               {"id", id},
@@ -109,13 +119,14 @@ v1::PartStart TextStart() {
 
 }  // namespace
 
-Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created, const Json& echo) {
+Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created, const Json& echo,
+                    const ToolNames& names) {
   const Answer::Choice& choice = answer.choices().front();
   const v1::FinishReason reason = choice.finished->reason();
   Json items = Json::array();
   const auto add = [&](const v1::PartStart& start, const std::string& text, bool complete) {
     items.push_back(
-        ItemOf(start, ItemId(start.kind(), answer.started(), items.size()), text, StatusOf(complete)));
+        ItemOf(start, ItemId(start.kind(), answer.started(), items.size()), text, StatusOf(complete), names));
   };
   for (const Answer::Part& part : choice.parts) add(part.start, part.text, part.complete);
   if (choice.parts.empty() && !choice.text.empty()) add(TextStart(), choice.text, CutBy(reason) == nullptr);
@@ -136,15 +147,16 @@ Json ResponsesEvents::At(Json fields) const {
   return place;
 }
 
+Json ResponsesEvents::Item(const char* status) const {
+  return ItemOf(start_, ItemId(start_.kind(), started_, items_.size()), text_, status, names_);
+}
+
 std::string ResponsesEvents::Begin(const v1::PartStart& start) {
   std::string bytes = Close(false);
   open_ = true;
   start_ = start;
   text_.clear();
-  const size_t index = items_.size();
-  bytes += Say("response.output_item.added",
-               {{"output_index", index},
-                {"item", ItemOf(start_, ItemId(start_.kind(), started_, index), "", kInProgress)}});
+  bytes += Say("response.output_item.added", {{"output_index", items_.size()}, {"item", Item(kInProgress)}});
   if (start_.kind() == v1::PartStart::KIND_TOOL_CALL) return bytes;
   return bytes +
          Say("response.content_part.added", At(Json::object({{"part", ContentOf(start_.kind(), "")}})));
@@ -176,15 +188,15 @@ std::string ResponsesEvents::Close(bool complete) {
       part();
       break;
     case v1::PartStart::KIND_TOOL_CALL:
-      bytes =
-          Say("response.function_call_arguments.done", At({{"name", start_.name()}, {"arguments", text_}}));
+      bytes = Say("response.function_call_arguments.done",
+                  At({{"name", names_.Of(start_.name()).name}, {"arguments", text_}}));
       break;
     default:
       bytes = Say("response.output_text.done", At({{"text", text_}, {"logprobs", Json::array()}}));
       part();
   }
   const size_t index = items_.size();
-  items_.push_back(ItemOf(start_, ItemId(start_.kind(), started_, index), text_, StatusOf(complete)));
+  items_.push_back(Item(StatusOf(complete)));
   return bytes + Say("response.output_item.done", {{"output_index", index}, {"item", items_.back()}});
 }
 
@@ -228,7 +240,7 @@ std::string ResponsesEvents::End(const v1::Usage& usage) {
 }
 
 std::string ResponsesEvents::Fail(const absl::Status& status) {
-  const Json error = OpenAiError(status)["error"];
+  const Json error = OpenAiError(InWordsOf(Api::kResponses, status))["error"];
   Json code = HttpStatusOf(status.code()) == 429 ? "rate_limit_exceeded" : "server_error";
   if (started_.request_id().empty()) {
     return Say("error",

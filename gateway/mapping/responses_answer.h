@@ -12,15 +12,18 @@
 #include "baton/v1/inference.pb.h"
 #include "gateway/mapping/answer.h"
 #include "gateway/mapping/json_object.h"
+#include "gateway/mapping/responses_tools.h"
 
 namespace baton::gateway {
 
-// The whole body. `created`: seconds since 1970. `echo`: ResponsesRequest's.
-Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created, const Json& echo);
+// The whole body. `created`: seconds since 1970. `echo` and `names`: ResponsesRequest's.
+Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created, const Json& echo,
+                    const ToolNames& names);
 
 class ResponsesEvents {
  public:
-  ResponsesEvents(int64_t created, Json echo) : created_(created), echo_(std::move(echo)) {}
+  ResponsesEvents(int64_t created, Json echo, ToolNames names)
+      : created_(created), echo_(std::move(echo)), names_(std::move(names)) {}
 
   // Bytes of the event stream; empty: nothing to say.
   std::string Add(const v1::GenerateResponse& event);
@@ -34,11 +37,13 @@ class ResponsesEvents {
   std::string Begin(const v1::PartStart& start);
   std::string More(const std::string& text);
   std::string Close(bool complete);
+  Json Item(const char* status) const;
   // Of an event about the item under way.
   Json At(Json fields) const;
 
   const int64_t created_;
   const Json echo_;
+  const ToolNames names_;
   v1::Started started_;
   v1::Finished finished_;
   int64_t said_ = 0;

@@ -10,19 +10,28 @@
 #include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
+#include "gateway/mapping/responses_tools.h"
 #include "gateway/mapping/shared_fields.h"
 
 namespace baton::gateway {
 namespace {
 
-// A text, or a list of parts that are texts. stand_in: others are left out, with a text in their place.
+// A text, or a list of parts that are texts. stand_in: of tools' results, where any JSON is its text, and
+// parts that are none are left out, with a text in their place.
 absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, bool stand_in = false) {
   const Json* const content = item.Find(name);  // null: absent
   if (content == nullptr) return "";
   if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) return item.Wrong(name, "neither a text nor a list of parts");
+  if (!content->is_array()) {
+    if (stand_in) return content->dump();
+    return item.Wrong(name, "neither a text nor a list of parts");
+  }
   std::string text;
   for (size_t i = 0; i < content->size(); ++i) {
+    if (const Json& part = (*content)[i]; stand_in && !(part.is_object() && part.contains("type"))) {
+      text += part.is_string() ? part.get<std::string>() : part.dump();
+      continue;
+    }
     BATON_ASSIGN_OR_RETURN(JsonObject part,
                            item.Inside((*content)[i], fmt::format("{}[{}]", item.Path(name), i)));
     part.Skip({"annotations", "logprobs"});
@@ -45,6 +54,14 @@ absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, boo
   return text;
 }
 
+// What tools of another service did in an answer, and what it keeps for itself.
+bool IsOfService(std::string_view type) {
+  constexpr std::string_view kOthers[] = {
+      "mcp_list_tools",     "mcp_approval_request", "mcp_approval_response",
+      "tool_search_output", "compaction",           "compaction_summary"};
+  return type.ends_with("_call") || std::ranges::find(kOthers, type) != std::end(kOthers);
+}
+
 // Items of one turn of the assistant (its thinking, its texts, its calls) are one message.
 class Items {
  public:
@@ -63,6 +80,12 @@ class Items {
     if (type == "function_call_output") return Result(item);
     if (type == "item_reference") {
       return item.Wrong("type", "nothing is kept here to refer to: send the item itself");
+    }
+    if (type.ends_with("_call") && item.Find("call_id") != nullptr) return OtherCall(item, type);
+    if (type.ends_with("_call_output")) return Result(item);
+    if (IsOfService(type)) {
+      *Turn().mutable_content() += StandIn(type);
+      return absl::OkStatus();
     }
     return item.Wrong("type", fmt::format("items of the type \"{}\" are not served here", type));
   }
@@ -103,12 +126,29 @@ class Items {
   absl::Status Call(JsonObject& item) {
     BATON_ASSIGN_OR_RETURN(const auto id, item.Text("call_id"));
     BATON_ASSIGN_OR_RETURN(const auto name, item.Text("name"));
+    BATON_ASSIGN_OR_RETURN(const auto space, item.Text("namespace"));
     BATON_ASSIGN_OR_RETURN(const auto arguments, item.Text("arguments"));
     if (!id.has_value()) return item.Wrong("call_id", "absent");
     v1::ToolCall& made = *Turn().add_tool_calls();
     made.set_id(*id);
-    made.set_name(name.value_or(""));
+    made.set_name(NameInModel(space.value_or(""), name.value_or("")));
     made.set_arguments_json(arguments.value_or(""));
+    return absl::OkStatus();
+  }
+
+  // A call of a tool of another type, which the client has run: a shell's command, a patch, a text. The model
+  // reads it as one of a function with the item's members as arguments.
+  absl::Status OtherCall(JsonObject& item, const std::string& type) {
+    BATON_ASSIGN_OR_RETURN(const auto id, item.Text("call_id"));
+    BATON_ASSIGN_OR_RETURN(const auto name, item.Text("name"));
+    Json arguments = Json::object();
+    for (const char* const member : {"input", "action", "operation", "arguments"}) {
+      if (const Json* const value = item.Find(member); value != nullptr) arguments[member] = *value;
+    }
+    v1::ToolCall& made = *Turn().add_tool_calls();
+    made.set_id(id.value_or(""));
+    made.set_name(name.value_or(type.substr(0, type.rfind("_call"))));
+    made.set_arguments_json(arguments.dump());
     return absl::OkStatus();
   }
 
@@ -151,75 +191,6 @@ absl::Status ReadInput(JsonObject& body, v1::Conversation* conversation) {
   Items items(body, *conversation);
   for (size_t i = 0; i < input->size(); ++i) {
     BATON_RETURN_IF_ERROR(items.Read((*input)[i], fmt::format("input[{}]", i)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadResponsesTools(JsonObject& body, v1::Conversation* conversation) {
-  BATON_ASSIGN_OR_RETURN(const Json* const tools, body.List("tools"));
-  if (tools == nullptr) return absl::OkStatus();
-  for (size_t i = 0; i < tools->size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(JsonObject tool, body.Inside((*tools)[i], fmt::format("tools[{}]", i)));
-    BATON_ASSIGN_OR_RETURN(const auto type, tool.Text("type"));
-    if (type != "function") {
-      return tool.Wrong(
-          "type", fmt::format("\"{}\" does not run here; only tools of the type \"function\" are served",
-                              type.value_or("")));
-    }
-    BATON_ASSIGN_OR_RETURN(const auto name, tool.Text("name"));
-    BATON_ASSIGN_OR_RETURN(const auto description, tool.Text("description"));
-    BATON_ASSIGN_OR_RETURN(const auto strict, tool.Flag("strict"));
-    v1::Tool& made = *conversation->add_tools();
-    made.set_name(name.value_or(""));
-    made.set_description(description.value_or(""));
-    made.set_strict(strict.value_or(false));
-    if (const Json* const parameters = tool.Find("parameters"); parameters != nullptr) {  // null: absent
-      made.set_parameters_json(parameters->dump());
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddName(JsonObject& choice, v1::ToolChoice* made) {
-  BATON_ASSIGN_OR_RETURN(const auto name, choice.Text("name"));
-  if (!name.has_value()) return choice.Wrong("name", "absent");
-  made->add_names(*name);
-  return absl::OkStatus();
-}
-
-absl::Status ReadResponsesToolChoice(JsonObject& body, v1::ChatRequest* request) {
-  BATON_ASSIGN_OR_RETURN(const auto parallel, body.Flag("parallel_tool_calls"));
-  const Json* const choice = body.Find("tool_choice");  // null: absent
-  // Without tools there is nothing to choose, and clients send these all the same.
-  if (request->conversation().tools().empty()) {
-    if (choice != nullptr && *choice != "auto" && *choice != "none")
-      return body.Wrong("tool_choice", "there are no tools");
-    return absl::OkStatus();
-  }
-  v1::ToolChoice& made = *request->mutable_tool_choice();
-  if (parallel.has_value()) made.set_parallel(*parallel);
-  if (choice == nullptr) return absl::OkStatus();
-  if (choice->is_string()) {
-    BATON_ASSIGN_OR_RETURN(const auto mode, ToolModeOf(body, choice->get<std::string>()));
-    made.set_mode(mode);
-    return absl::OkStatus();
-  }
-  BATON_ASSIGN_OR_RETURN(JsonObject object, body.Inside(*choice, "tool_choice"));
-  BATON_ASSIGN_OR_RETURN(const auto type, object.Text("type"));
-  if (type == "function") {
-    made.set_mode(v1::ToolChoice::MODE_REQUIRED);
-    return AddName(object, &made);
-  }
-  if (type != "allowed_tools") return object.Wrong("type", "neither \"function\" nor \"allowed_tools\"");
-  BATON_ASSIGN_OR_RETURN(const auto word, object.Text("mode"));
-  BATON_ASSIGN_OR_RETURN(const auto mode, ToolModeOf(body, word.value_or("auto")));
-  made.set_mode(mode);
-  BATON_ASSIGN_OR_RETURN(const Json* const tools, object.List("tools"));
-  for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(JsonObject tool,
-                           object.Inside((*tools)[i], fmt::format("tool_choice.tools[{}]", i)));
-    tool.Skip({"type"});
-    BATON_RETURN_IF_ERROR(AddName(tool, &made));
   }
   return absl::OkStatus();
 }
@@ -318,8 +289,7 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request.set_model(model.value_or(""));
   BATON_RETURN_IF_ERROR(ReadInput(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadResponsesTools(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadResponsesToolChoice(body, &request));
+  BATON_RETURN_IF_ERROR(ReadResponsesTools(body, &request, &responses.names));
   BATON_RETURN_IF_ERROR(ReadReasoning(body, &request));
   BATON_RETURN_IF_ERROR(ReadTextFormat(body, &request));
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
@@ -348,7 +318,7 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadServiceTier(body, {"auto", "default"}));
   // About OpenAI's own service, or without tools of the server without a meaning.
   body.Skip({"user", "safety_identifier", "stream_options", "max_tool_calls", "prompt_cache_retention",
-             "background", "metadata"});
+             "background", "metadata", "client_metadata"});
   responses.echo = SettingsEcho(body);
   responses.ignored = body.Ignored();
   return responses;

@@ -1,6 +1,6 @@
 // What OpenAI's Responses API asks for (POST /v1/responses), as a request of Chat. It is served without a
-// memory: the whole conversation comes with each request, and nothing is kept. What would need a memory, or
-// tools that run on the server, is INVALID_ARGUMENT; the rest is as in openai_request.h. Pure functions, any
+// memory: the whole conversation comes with each request, and nothing is kept. What would need a memory is
+// INVALID_ARGUMENT; the rest is as in openai_request.h. Pure functions, any
 // thread. Source: the API reference of OpenAI (responses).
 #pragma once
 
@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
 #include "gateway/mapping/json_object.h"
+#include "gateway/mapping/responses_tools.h"
 
 namespace baton::gateway {
 
@@ -18,6 +19,7 @@ struct ResponsesRequest {
   bool stream = false;
   // The members of the answer that repeat the request, in the API's order.
   Json echo;
+  ToolNames names;
   // Members of the body that were ignored.
   std::vector<std::string> ignored;
 };

@@ -290,6 +290,16 @@ absl::Status SetReusable(const v1::GenerateRequest& request, baton::fleet::v1::D
   return kv::CheckReusable(ReusableSpansOf(*decode), decode->token_ids_size(), "reusable");
 }
 
+// The token that begins a call is never drawn. Where text begins one, an answer may have that text.
+void ForbidCalls(const output::MarkerTable& markers, v1::SamplingParams* sampling) {
+  constexpr float kNever = -100;
+  const output::OutputFormat& format = markers.format();
+  for (const std::string_view opener : {format.section_open, format.call_open}) {
+    const auto id = markers.IdOf(opener);
+    if (id.has_value()) (*sampling->mutable_logit_bias())[id->value()] = kNever;
+  }
+}
+
 struct Fitted {
   Rendered rendered;
   v1::ContextReport report;
@@ -505,6 +515,9 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
   BATON_ASSIGN_OR_RETURN(Prepared prepared,
                          Complete(*model, request, tenant, std::move(decode), max_answer_bytes, clamp));
+  if (request.tool_choice().mode() == v1::ToolChoice::MODE_NONE) {
+    ForbidCalls(*model->markers, prepared.request.mutable_sampling());
+  }
   prepared.context.MergeFrom(fitted.report);
   if (prepared.session_key.has_value()) {
     prepared.sections = SectionsOf(model->name, &conversation, tenant.salt);

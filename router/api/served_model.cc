@@ -82,7 +82,7 @@ absl::Status MakeClassifier(const std::string& format, const std::string& folder
 
 // Grows when this source makes another answer of the same request, model and numerics: another order of the
 // sampler's filters, another parser of parts.
-constexpr int kAnswers = 2;
+constexpr int kAnswers = 3;
 
 std::string AnswerDigestOf(const ServedModel& served) {
   const model::GenerationDefaults& defaults = served.defaults;

@@ -37,7 +37,7 @@ TEST(HttpStatusTest, EveryCodeHasAStatusAndATypeOfItsOwn) {
       {absl::StatusCode::kNotFound, 404, "invalid_request_error", "not_found_error"},
       {absl::StatusCode::kResourceExhausted, 429, "rate_limit_error", "rate_limit_error"},
       {absl::StatusCode::kCancelled, 499, "invalid_request_error", "invalid_request_error"},
-      {absl::StatusCode::kUnimplemented, 501, "server_error", "api_error"},
+      {absl::StatusCode::kUnimplemented, 400, "invalid_request_error", "invalid_request_error"},
       {absl::StatusCode::kUnavailable, 503, "server_error", "overloaded_error"},
       {absl::StatusCode::kDeadlineExceeded, 504, "server_error", "timeout_error"},
       {absl::StatusCode::kInternal, 500, "server_error", "api_error"}};

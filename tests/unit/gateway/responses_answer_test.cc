@@ -30,9 +30,15 @@ std::vector<Json> ResponsesData(const std::string& bytes) {
 }
 
 const Json kEcho = {{"instructions", "i"}, {"store", false}};
+const ToolNames kNames = [] {
+  ToolNames names;
+  names.Add({.space = "files", .name = "read"});
+  names.Add({.space = "", .name = "f"});
+  return names;
+}();
 
 ResponsesBoth WriteResponses(const std::vector<v1::GenerateResponse>& stream) {
-  ResponsesEvents events(77, kEcho);
+  ResponsesEvents events(77, kEcho, kNames);
   Answer answer;
   std::string bytes;
   for (const v1::GenerateResponse& event : stream) {
@@ -41,7 +47,8 @@ ResponsesBoth WriteResponses(const std::vector<v1::GenerateResponse>& stream) {
   }
   const v1::Usage usage = UsageOf(std::nullopt, answer.choices());
   bytes += events.End(usage);
-  ResponsesBoth both{.events = ResponsesData(bytes), .whole = ResponsesWhole(answer, usage, 77, kEcho)};
+  ResponsesBoth both{.events = ResponsesData(bytes),
+                     .whole = ResponsesWhole(answer, usage, 77, kEcho, kNames)};
   // The last event of a stream is the answer in one piece.
   EXPECT_EQ(both.events.back()["response"], both.whole);
   return both;
@@ -133,8 +140,26 @@ TEST(ResponsesAnswerTest, AnswersThatAreCutSayWhy) {
   EXPECT_EQ(call.whole["output"][0]["arguments"], "{\"x\":");
 }
 
+// The model knows one name, the client two.
+TEST(ResponsesAnswerTest, ACallOfAFunctionInANamespaceHasTheClientsNames) {
+  const ResponsesBoth both = WriteResponses(
+      {StartedEvent(), PartEventOf(0, v1::PartStart::KIND_TOOL_CALL, "{}", true, "files__read"),
+       FinishedEvent(v1::FINISH_REASON_TOOL_CALLS)});
+  for (const Json& item : {both.events[2]["item"], both.whole["output"][0]}) {
+    EXPECT_EQ(item["name"], "read");
+    EXPECT_EQ(item["namespace"], "files");
+  }
+  EXPECT_EQ(both.events[4]["type"], "response.function_call_arguments.done");
+  EXPECT_EQ(both.events[4]["name"], "read");
+  const ResponsesBoth plain =
+      WriteResponses({StartedEvent(), PartEventOf(0, v1::PartStart::KIND_TOOL_CALL, "{}", true, "a__b"),
+                      FinishedEvent(v1::FINISH_REASON_TOOL_CALLS)});
+  EXPECT_EQ(plain.whole["output"][0]["name"], "a__b");
+  EXPECT_FALSE(plain.whole["output"][0].contains("namespace"));
+}
+
 TEST(ResponsesAnswerTest, AFailureHasWhatThereWas) {
-  ResponsesEvents events(77, kEcho);
+  ResponsesEvents events(77, kEcho, kNames);
   std::string bytes = events.Add(StartedEvent());
   bytes += events.Add(PartEventOf(0, v1::PartStart::KIND_TEXT, "a", true));
   bytes += events.Fail(absl::UnavailableError("the worker is lost"));
@@ -143,7 +168,7 @@ TEST(ResponsesAnswerTest, AFailureHasWhatThereWas) {
   EXPECT_EQ(last["response"]["status"], "failed");
   EXPECT_EQ(last["response"]["error"].dump(), R"({"code":"server_error","message":"the worker is lost"})");
   EXPECT_EQ(last["response"]["output"][0]["content"][0]["text"], "a");
-  ResponsesEvents nothing(77, kEcho);
+  ResponsesEvents nothing(77, kEcho, kNames);
   const Json error = ResponsesData(nothing.Fail(absl::ResourceExhaustedError("too many"))).back();
   EXPECT_EQ(error["type"], "error");
   EXPECT_EQ(error["code"], "rate_limit_exceeded");

@@ -92,6 +92,71 @@ TEST(ResponsesRequestTest, ToolsAndTheirChoice) {
       HasSubstr("tool_choice.type: "));
 }
 
+TEST(ResponsesRequestTest, FunctionsOfANamespaceHaveItsNameBeforeTheirs) {
+  const std::string tools =
+      R"("tools": [{"type": "function", "name": "read"}, {"type": "namespace", "name": "files", "description": "All files.",
+      "tools": [{"type": "function", "name": "read", "description": "Reads one.", "parameters": {"type": "object"}}, {"type": "function", "name": "list"}]}])";
+  const ResponsesRequest read = ReadResponse(ResponsesWith(tools));
+  const auto& made = read.request.conversation().tools();
+  ASSERT_EQ(made.size(), 3);
+  EXPECT_EQ(made[0].name(), "read");
+  EXPECT_EQ(
+      Shown(made[1]),
+      R"({"name":"files__read","description":"All files.\nReads one.","parameters_json":"{\"type\":\"object\"}"})");
+  EXPECT_EQ(Shown(made[2]), R"({"name":"files__list"})");
+  EXPECT_EQ(read.names.Of("files__read"), (ToolNames::Name{.space = "files", .name = "read"}));
+  EXPECT_EQ(read.names.Of("read"), (ToolNames::Name{.space = "", .name = "read"}));
+  EXPECT_EQ(read.names.Of("other__one"), (ToolNames::Name{.space = "", .name = "other__one"}));
+  const auto chosen = [&](const std::string& choice) {
+    return Shown(ReadResponse(ResponsesWith(tools + ", \"tool_choice\": " + choice)).request.tool_choice());
+  };
+  EXPECT_EQ(chosen(R"({"type": "function", "namespace": "files", "name": "list"})"),
+            R"({"mode":"MODE_REQUIRED","names":["files__list"]})");
+  // What the model calls alike can't be told apart; the same function twice can.
+  const std::string flat =
+      R"({"type": "function", "name": "files__read"}, {"type": "namespace", "name": "files", "tools": [)";
+  EXPECT_THAT(
+      RefusedResponse(ResponsesWith("\"tools\": [" + flat + R"({"type": "function", "name": "read"}]}])")),
+      HasSubstr("tools[1].tools[0].name: another tool is called so"));
+  EXPECT_THAT(RefusedResponse(ResponsesWith("\"tools\": [" + flat +
+                                            R"({"type": "namespace", "name": "b", "tools": []}]}])")),
+              HasSubstr("tools[1].tools[0].type: \"namespace\" does not run here"));
+  EXPECT_THAT(RefusedResponse(ResponsesWith(R"("tools": [{"type": "namespace", "name": "b"}])")),
+              HasSubstr("tools[0].tools: absent"));
+  EXPECT_THAT(RefusedResponse(ResponsesWith(R"("tools": [{"type": "custom", "name": "apply_patch"}])")),
+              HasSubstr("tools[0].type: \"custom\" takes a text that is no JSON"));
+}
+
+// A conversation goes on whatever another service's tools have done in it.
+TEST(ResponsesRequestTest, ItemsOfOtherToolsAreReadOrLeftOut) {
+  const auto conversation = [](const std::string& items) {
+    return Shown(ReadResponse(R"({"input": [)" + items + "]}").request.conversation());
+  };
+  EXPECT_EQ(
+      conversation(
+          R"({"type": "function_call", "call_id": "c", "namespace": "files", "name": "read", "arguments": "{}"},
+                            {"type": "function_call_output", "call_id": "c", "output": "42"})"),
+      R"({"messages":[{"role":"assistant","tool_calls":[{"id":"c","name":"files__read","arguments_json":"{}"}]},)"
+      R"({"role":"tool","content":"42","tool_call_id":"c"}]})");
+  EXPECT_EQ(
+      conversation(
+          R"({"type": "custom_tool_call", "id": "i", "call_id": "c", "name": "apply_patch", "input": "*** Begin"},
+                            {"type": "custom_tool_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "done"}]})"),
+      R"({"messages":[{"role":"assistant","tool_calls":[{"id":"c","name":"apply_patch","arguments_json":"{\"input\":\"*** Begin\"}"}]},)"
+      R"({"role":"tool","content":"done","tool_call_id":"c"}]})");
+  EXPECT_EQ(
+      conversation(R"({"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}},
+                            {"type": "local_shell_call_output", "call_id": "c", "output": {"stdout": "a"}},
+                            {"type": "shell_call_output", "call_id": "d", "output": [{"stdout": "b"}, {"type": "input_text", "text": "t"}]})"),
+      R"({"messages":[{"role":"assistant","tool_calls":[{"id":"c","name":"local_shell","arguments_json":"{\"action\":{\"command\":[\"ls\"]}}"}]},)"
+      R"({"role":"tool","content":"{\"stdout\":\"a\"}","tool_call_id":"c"},{"role":"tool","content":"{\"stdout\":\"b\"}t","tool_call_id":"d"}]})");
+  EXPECT_EQ(
+      conversation(R"({"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "q"}},
+                            {"type": "compaction", "encrypted_content": "e"}, {"role": "assistant", "content": "Yes."})"),
+      R"({"messages":[{"role":"assistant","content":"[web_search_call: left out, this model reads text alone])"
+      R"([compaction: left out, this model reads text alone]Yes."}]})");
+}
+
 TEST(ResponsesRequestTest, HowItIsAnswered) {
   const ResponsesRequest read = ReadResponse(ResponsesWith(
       R"("max_output_tokens": 5, "temperature": 0.5, "top_p": 0.25, "prompt_cache_key": "s", "stream": true, "truncation": "auto",
@@ -155,7 +220,8 @@ TEST(ResponsesRequestTest, WhatIsWrongIsNamed) {
       {R"({"input": [{"content": "hi"}]})", "input[0].role: absent"},
       {R"({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]})",
        "input[0].content[0].type: \"input_image\" is not served"},
-      {R"({"input": [{"type": "web_search_call", "id": "x"}]})", "\"web_search_call\" are not served"},
+      {R"({"input": [{"type": "mesage", "id": "x"}]})", "\"mesage\" are not served"},
+      {R"({"input": [{"type": "shell_call_output", "output": []}]})", "input[0].call_id: absent"},
       {R"({"input": [{"type": "function_call", "name": "f"}]})", "input[0].call_id: absent"},
       {R"({"input": [{"type": "function_call_output", "output": "f"}]})", "input[0].call_id: absent"},
       {R"({"input": "x", "text": {"format": {"type": "xml"}}})", "text.format.type: "},
