@@ -67,6 +67,16 @@ Json BlockOf(const v1::PartStart& start) {
   }
 }
 
+// What was cleared of the conversation, as the edit that asked for it says it; null: nothing.
+Json AppliedEdits(const v1::Started& started) {
+  const v1::ContextReport& report = started.context();
+  if (report.cleared_tool_results() == 0) return nullptr;
+  const Json edit = {{"type", "clear_tool_uses_20250919"},
+                     {"cleared_tool_uses", report.cleared_tool_results()},
+                     {"cleared_input_tokens", report.removed_tokens()}};
+  return Json::object({{"applied_edits", Json::array({edit})}});
+}
+
 }  // namespace
 
 Json AnthropicWhole(const Answer& answer, const v1::Usage& usage) {
@@ -93,6 +103,9 @@ Json AnthropicWhole(const Answer& answer, const v1::Usage& usage) {
   message["stop_reason"] = StopOf(*choice.finished);
   message["stop_sequence"] = StopSequence(*choice.finished);
   message["usage"] = AnthropicUsage(usage);
+  if (Json edits = AppliedEdits(answer.started()); !edits.is_null()) {
+    message["context_management"] = std::move(edits);
+  }
   return message;
 }
 
@@ -161,11 +174,11 @@ std::string AnthropicEvents::Add(const v1::GenerateResponse& event) {
 }
 
 std::string AnthropicEvents::End(const v1::Usage& usage) {
-  return Event("message_delta",
-               {{"type", "message_delta"},
-                {"delta", {{"stop_reason", StopOf(finished_)}, {"stop_sequence", StopSequence(finished_)}}},
-                {"usage", AnthropicUsage(usage)}}) +
-         Event("message_stop", {{"type", "message_stop"}});
+  Json last = {{"type", "message_delta"},
+               {"delta", {{"stop_reason", StopOf(finished_)}, {"stop_sequence", StopSequence(finished_)}}},
+               {"usage", AnthropicUsage(usage)}};
+  if (Json edits = AppliedEdits(started_); !edits.is_null()) last["context_management"] = std::move(edits);
+  return Event("message_delta", last) + Event("message_stop", {{"type", "message_stop"}});
 }
 
 }  // namespace baton::gateway

@@ -9,6 +9,7 @@
 #include "gateway/mapping/cache_mark.h"
 #include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
+#include "gateway/mapping/overflow.h"
 #include "gateway/mapping/shared_fields.h"
 
 namespace baton::gateway {
@@ -304,6 +305,7 @@ absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1:
   }
   BATON_RETURN_IF_ERROR(ReadAnthropicTools(body, request->mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadAnthropicToolChoice(body, request));
+  BATON_RETURN_IF_ERROR(ReadContextEdits(body, request));
   return ReadAnthropicThinking(body, request->mutable_thinking());
 }
 
@@ -319,7 +321,7 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   BATON_ASSIGN_OR_RETURN(const auto max_tokens, body.Whole("max_tokens", 0, kMaxTokens));
   if (!max_tokens.has_value()) return body.Wrong("max_tokens", "absent");
   SetMaxTokens(*max_tokens, &request);
-  request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
+  BATON_RETURN_IF_ERROR(ReadOverflow(body, v1::Overflow::MODE_CLAMP_OUTPUT, request.mutable_overflow()));
   BATON_ASSIGN_OR_RETURN(const auto temperature, body.Number("temperature"));
   BATON_ASSIGN_OR_RETURN(const auto top_p, body.Number("top_p"));
   BATON_ASSIGN_OR_RETURN(const auto top_k, body.Whole("top_k", 0, kMaxTokens));

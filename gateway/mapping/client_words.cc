@@ -71,6 +71,13 @@ constexpr Words kWords[] = {
     Alike("constraint.choice", "structured_outputs.choice"),
     Alike("constraint.", "structured_outputs."),
     {"constraint:", "response_format:", "response_format:", "text.format:", "output_config.format:"},
+    // Of prompts that are too long.
+    Alike("MODE_REFUSE", "\"refuse\""),
+    Alike("MODE_CLAMP_OUTPUT", "\"clamp_output\""),
+    Alike("MODE_DROP_OLDEST", "\"drop_oldest\""),
+    Alike("MODE_DROP_MIDDLE", "\"drop_middle\""),
+    Alike("MODE_CLEAR_TOOL_RESULTS", "\"clear_tool_results\""),
+    Alike("MODE_CLEAR_THINKING", "\"clear_thinking\""),
     // Of thinking.
     {"thinking.effort", "reasoning_effort", "reasoning_effort", "reasoning.effort", "output_config.effort"},
     {"thinking.budget_tokens", "thinking_token_budget", "thinking_token_budget", "thinking_token_budget",

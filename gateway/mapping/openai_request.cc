@@ -9,6 +9,7 @@
 #include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
+#include "gateway/mapping/overflow.h"
 #include "gateway/mapping/shared_fields.h"
 
 namespace baton::gateway {
@@ -315,7 +316,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   request.mutable_output()->set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));
   BATON_RETURN_IF_ERROR(ReadSpecialTokens(body, request.mutable_output()));
   // A client of this API asks for more than there is room for, as a rule.
-  request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
+  BATON_RETURN_IF_ERROR(ReadOverflow(body, v1::Overflow::MODE_CLAMP_OUTPUT, request.mutable_overflow()));
   if (const Json* const modalities = body.Find("modalities");  // null: absent
       modalities != nullptr && *modalities != Json::array({"text"})) {
     return body.Wrong("modalities", "only [\"text\"] is served here");
@@ -353,6 +354,7 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   // The API's default.
   if (!request.stop().has_max_tokens() && !request.options().prefill_only())
     request.mutable_stop()->set_max_tokens(16);
+  BATON_RETURN_IF_ERROR(ReadOverflow(body, v1::Overflow::MODE_CLAMP_OUTPUT, request.mutable_overflow()));
   BATON_RETURN_IF_ERROR(ReadOptions(body, request.mutable_options()));
   BATON_RETURN_IF_ERROR(ReadAnswer(body, &completion.answer));
   BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("logprobs", 0, 20));

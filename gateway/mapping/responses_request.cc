@@ -10,6 +10,7 @@
 #include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/moderation.h"
+#include "gateway/mapping/overflow.h"
 #include "gateway/mapping/responses_tools.h"
 #include "gateway/mapping/shared_fields.h"
 
@@ -305,14 +306,14 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadModeration(body, &options));
   *request.mutable_options() = std::move(options);
   BATON_ASSIGN_OR_RETURN(const auto truncation, body.Text("truncation"));
-  if (truncation.value_or("disabled") == "disabled") {
-    // A client of this API asks for more than there is room for, as a rule.
-    request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
-  } else if (truncation == "auto") {
-    request.mutable_overflow()->set_mode(v1::Overflow::MODE_DROP_OLDEST);
-  } else {
+  const bool automatic = truncation == "auto";
+  if (!automatic && truncation.value_or("disabled") != "disabled") {
     return body.Wrong("truncation", "neither \"auto\" nor \"disabled\"");
   }
+  // A client of this API asks for more than there is room for, as a rule.
+  BATON_RETURN_IF_ERROR(
+      ReadOverflow(body, automatic ? v1::Overflow::MODE_DROP_OLDEST : v1::Overflow::MODE_CLAMP_OUTPUT,
+                   request.mutable_overflow()));
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   responses.stream = stream.value_or(false);
   BATON_RETURN_IF_ERROR(ReadServiceTier(body, {"auto", "default"}));

@@ -12,21 +12,40 @@
 
 namespace baton::router {
 
-absl::Status CheckOverflow(const v1::Overflow& overflow) {
+absl::Status CheckOverflow(const v1::Overflow& overflow, bool of_tokens) {
   if (!v1::Overflow::Mode_IsValid(overflow.mode())) {
     return NoValueOf(*v1::Overflow::Mode_descriptor(), "overflow.mode", overflow.mode());
   }
-  if (overflow.has_keep()) {
-    if (!Shortens(overflow)) {
-      return absl::InvalidArgumentError("overflow.keep: goes with a mode that drops or clears something");
-    }
-    if (!(overflow.keep() > 0 && overflow.keep() <= 1)) {
-      return absl::InvalidArgumentError(
-          fmt::format("overflow.keep: {} is not above 0 and at most 1", overflow.keep()));
-    }
+  const bool clears = overflow.mode() == v1::Overflow::MODE_CLEAR_TOOL_RESULTS ||
+                      overflow.mode() == v1::Overflow::MODE_CLEAR_THINKING;
+  if (of_tokens && clears) {
+    return absl::InvalidArgumentError(
+        fmt::format("overflow.mode: {} goes with a conversation; for a prompt use MODE_DROP_OLDEST or "
+                    "MODE_DROP_MIDDLE",
+                    v1::Overflow::Mode_Name(overflow.mode())));
+  }
+  const auto alone = [](std::string_view field) {
+    return absl::InvalidArgumentError(
+        fmt::format("overflow.{}: goes with a mode that drops or clears something", field));
+  };
+  if (!Shortens(overflow)) {
+    if (overflow.has_keep()) return alone("keep");
+    if (overflow.clamp_output()) return alone("clamp_output");
+    if (overflow.has_window_tokens()) return alone("window_tokens");
+  }
+  if (overflow.has_keep() && !(overflow.keep() > 0 && overflow.keep() <= 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("overflow.keep: {} is not above 0 and at most 1", overflow.keep()));
+  }
+  if (overflow.has_window_tokens() && overflow.window_tokens() == 0) {
+    return absl::InvalidArgumentError("overflow.window_tokens: 0 tokens are no prompt; ask for at least 1");
   }
   if (overflow.has_keep_tool_results() && overflow.mode() != v1::Overflow::MODE_CLEAR_TOOL_RESULTS) {
     return absl::InvalidArgumentError("overflow.keep_tool_results: goes with MODE_CLEAR_TOOL_RESULTS");
+  }
+  if (overflow.has_keep_first_tokens() && !(of_tokens && overflow.mode() == v1::Overflow::MODE_DROP_MIDDLE)) {
+    return absl::InvalidArgumentError(
+        "overflow.keep_first_tokens: goes with MODE_DROP_MIDDLE and a prompt that is no conversation");
   }
   return absl::OkStatus();
 }
@@ -54,6 +73,23 @@ int PartsGone(std::span<const int64_t> messages, std::span<const RemovablePart> 
     while (gone < std::ssize(parts) && parts[gone].from <= i && total > target) total -= parts[gone++].tokens;
   }
   return gone;
+}
+
+absl::StatusOr<TokensGone> CutTokens(const v1::Overflow& overflow, int64_t tokens, int64_t head,
+                                     int64_t window) {
+  if (overflow.mode() == v1::Overflow::MODE_DROP_MIDDLE) {
+    head = std::max<int64_t>(
+        head, overflow.has_keep_first_tokens() ? overflow.keep_first_tokens() : window / Shortening::kFirst);
+  }
+  if (tokens <= window) return TokensGone{};
+  if (head >= window) {
+    return absl::OutOfRangeError(fmt::format("{} tokens stay of the first, and {} fit", head, window));
+  }
+  const double keep = overflow.has_keep() ? overflow.keep() : Shortening::kKeep;
+  const auto left = static_cast<int64_t>(std::floor(keep * static_cast<double>(window)));
+  const int64_t step = std::clamp<int64_t>(window - left, 1, window - head);
+  const int64_t steps = (tokens - window + step - 1) / step;
+  return TokensGone{.begin = head, .end = head + steps * step};
 }
 
 absl::StatusOr<Shortening> Shortening::Make(const v1::Conversation& conversation,

@@ -20,8 +20,8 @@
 
 namespace baton::router {
 
-// INVALID_ARGUMENT naming the field.
-absl::Status CheckOverflow(const v1::Overflow& overflow);
+// INVALID_ARGUMENT naming the field. `of_tokens`: of a prompt that is no conversation.
+absl::Status CheckOverflow(const v1::Overflow& overflow, bool of_tokens);
 
 // Whether the conversation may be shortened; false: it is refused if it is too long.
 bool Shortens(const v1::Overflow& overflow);
@@ -38,6 +38,17 @@ struct RemovablePart {
 int PartsGone(std::span<const int64_t> messages, std::span<const RemovablePart> parts, int64_t fixed,
               int64_t window, double keep);
 
+// The tokens that go of a prompt that is no conversation, from `begin` to before `end`.
+struct TokensGone {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+// How `overflow`, whose mode drops, cuts a prompt of so many tokens to at most `window`: the first `head` of
+// them stay. The cut depends on the number of tokens alone, and grows by steps, as that of a conversation
+// does. OUT_OF_RANGE: the head leaves no room for others.
+absl::StatusOr<TokensGone> CutTokens(const v1::Overflow& overflow, int64_t tokens, int64_t head,
+                                     int64_t window);
+
 class Shortening {
  public:
   // Tokens of a text by itself, special tokens not added.
@@ -45,6 +56,7 @@ class Shortening {
   static constexpr int64_t kMessageTokens = 8;
   static constexpr float kKeep = 0.75F;        // if the request names no share
   static constexpr uint32_t kToolResults = 3;  // that stay if the request names no number
+  static constexpr int64_t kFirst = 8;         // of a prompt, the share of its first tokens, if it names none
   static constexpr char kCleared[] = "[This result was removed to save space.]";
 
   // Of a conversation that passed CheckConversation, which outlives it, and a mode that Shortens. Linear in

@@ -260,12 +260,52 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
 }
 
 // Tokens that the prompt may have beside the answer that the request asks for, or beside a fitting one.
-int64_t RoomForPrompt(const ServedModel& model, const v1::ChatRequest& request) {
+template <typename Request>
+int64_t MostForPrompt(const ServedModel& model, const Request& request) {
   const v1::StopConditions& stop = request.stop();
-  if (request.options().prefill_only()) return model.context;
-  if (stop.has_max_tokens()) return model.context - stop.max_tokens();
+  const v1::Overflow& overflow = request.overflow();
   const int64_t fitting = std::max<int64_t>(1, model.context / 4);
-  return model.context - std::min<int64_t>(fitting, model.defaults.max_new_tokens.value_or(fitting));
+  int64_t answer = 0;
+  if (request.options().prefill_only()) {
+    answer = 0;
+  } else if (!stop.has_max_tokens()) {
+    answer = std::min<int64_t>(fitting, model.defaults.max_new_tokens.value_or(fitting));
+  } else {
+    answer = overflow.clamp_output() ? std::min<int64_t>(fitting, stop.max_tokens()) : stop.max_tokens();
+  }
+  return model.context - answer;
+}
+
+// Tokens to which a longer prompt is cut, if there is enough that may go.
+template <typename Request>
+int64_t RoomForPrompt(const ServedModel& model, const Request& request) {
+  const v1::Overflow& overflow = request.overflow();
+  const int64_t most = MostForPrompt(model, request);
+  return overflow.has_window_tokens() ? std::min<int64_t>(most, overflow.window_tokens()) : most;
+}
+
+bool Clamps(const v1::Overflow& overflow) {
+  return overflow.mode() == v1::Overflow::MODE_CLAMP_OUTPUT || overflow.clamp_output();
+}
+
+// Contexts that a prompt may be long before it is cut.
+int64_t MostContexts(const v1::Overflow& overflow) { return Shortens(overflow) ? kMaxContexts : 1; }
+
+// Leaves tokens out of a prompt so that it fits, as the request's overflow says.
+absl::StatusOr<v1::ContextReport> CutToFit(const ServedModel& model, const v1::GenerateRequest& request,
+                                           std::vector<TokenId>* tokens) {
+  v1::ContextReport report;
+  const int64_t room = RoomForPrompt(model, request);
+  if (!Shortens(request.overflow()) || room <= 0) return report;
+  // A prompt that has lost its beginning-of-text token is one that the model was never trained on.
+  const auto text =
+      std::ranges::find_if_not(*tokens, [&](TokenId token) { return model.tokenizer->IsSpecial(token); });
+  const auto gone =
+      CutTokens(request.overflow(), std::ssize(*tokens), std::distance(tokens->begin(), text), room);
+  if (!gone.ok()) return ExceedsContext(fmt::format("overflow: {}", std::string(gone.status().message())));
+  tokens->erase(tokens->begin() + gone->begin, tokens->begin() + gone->end);
+  report.set_removed_tokens(static_cast<uint32_t>(gone->end - gone->begin));
+  return report;
 }
 
 void SetLeases(std::vector<baton::fleet::v1::CacheLease> leases, baton::fleet::v1::DecodeRequest* decode) {
@@ -341,14 +381,11 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
   BATON_ASSIGN_OR_RETURN(const Shortening shortening,
                          Shortening::Make(request.conversation(), request.overflow(), count));
   BATON_ASSIGN_OR_RETURN(const Rendered frame, render(shortening.Frame()));
+  Shortening::Shortened shortened;
   for (int gone = shortening.Gone(std::ssize(frame.tokens), room);;) {
-    Shortening::Shortened shortened = shortening.Without(gone);
+    shortened = shortening.Without(gone);
     rendered = render(shortened.conversation);
-    if (fits(rendered)) {
-      return Fitted{.rendered = *std::move(rendered),
-                    .report = std::move(shortened.report),
-                    .conversation = std::move(shortened.conversation)};
-    }
+    if (fits(rendered)) break;
     if (absl::IsCancelled(rendered.status())) return rendered.status();
     // What the template writes around messages is only estimated. An eighth at least: few renderings.
     const int64_t over = rendered.ok() ? std::ssize(rendered->tokens) - room : 0;
@@ -357,10 +394,15 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     gone = more;
   }
   BATON_RETURN_IF_ERROR(rendered.status());
-  return ExceedsContext(fmt::format(
-      "conversation: of its prompt, {} tokens are left once overflow has taken away what it may, and {} fit "
-      "beside the answer in the context of {}",
-      rendered->tokens.size(), room, model.context));
+  if (const int64_t most = MostForPrompt(model, request); std::ssize(rendered->tokens) > most) {
+    return ExceedsContext(fmt::format(
+        "conversation: of its prompt, {} tokens are left once overflow has taken away what it may, and {} "
+        "fit beside the answer in the context of {}",
+        rendered->tokens.size(), most, model.context));
+  }
+  return Fitted{.rendered = *std::move(rendered),
+                .report = std::move(shortened.report),
+                .conversation = std::move(shortened.conversation)};
 }
 
 // The prompt of a conversation: made to fit if the request says so, otherwise at most so many contexts long.
@@ -382,6 +424,11 @@ absl::Status RequestPreparer::CheckWithin(const v1::GenerateRequest& request, ui
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request, max_answer_bytes));
   BATON_RETURN_IF_ERROR(CheckCacheMarks(request.options()));
+  BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow(), /*of_tokens=*/true));
+  if (Shortens(request.overflow()) && request.reusable_size() > 0) {
+    return absl::InvalidArgumentError(
+        "reusable: its places are those of a prompt that nothing is left out of; leave out the overflow");
+  }
   if (request.has_text()) return CheckLength(*model, "text", request.text(), contexts);
   if (request.literal())
     return absl::InvalidArgumentError("literal: goes with text, and the prompt has none");
@@ -391,13 +438,17 @@ absl::Status RequestPreparer::CheckWithin(const v1::GenerateRequest& request, ui
   return CheckTokenIds(request.token_ids().ids(), model->vocabulary, "token_ids.ids");
 }
 
+absl::Status RequestPreparer::Check(const v1::GenerateRequest& request, uint32_t max_answer_bytes) const {
+  return CheckWithin(request, max_answer_bytes, MostContexts(request.overflow()));
+}
+
 absl::Status RequestPreparer::Check(const v1::ChatRequest& request, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request, max_answer_bytes));
   BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
   BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
-  BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow()));
+  BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow(), /*of_tokens=*/false));
   BATON_RETURN_IF_ERROR(CheckCacheMarks(request.conversation(), request.options()));
   BATON_RETURN_IF_ERROR(CheckReusableParts(request.conversation()));
   return CheckThinking(*model, request);
@@ -463,26 +514,40 @@ RequestPreparer::Grammar RequestPreparer::GrammarOf(const v1::ChatRequest& reque
   return ChatGrammar(*model, request, effort);
 }
 
+absl::StatusOr<RequestPreparer::Prompt> RequestPreparer::FittingPrompt(const ServedModel& model,
+                                                                       const v1::GenerateRequest& request,
+                                                                       int64_t contexts,
+                                                                       const Wanted& wanted) const {
+  Prompt prompt;
+  if (request.has_text()) {
+    BATON_ASSIGN_OR_RETURN(Rendered rendered,
+                           EncodePrompt(model, request.text(), request.literal(), contexts, wanted));
+    prompt = {.tokens = std::move(rendered.tokens),
+              .text = std::move(rendered.text),
+              .neutralised = rendered.neutralised};
+  } else {
+    for (const int32_t id : request.token_ids().ids()) prompt.tokens.emplace_back(id);
+  }
+  BATON_ASSIGN_OR_RETURN(v1::ContextReport report, CutToFit(model, request, &prompt.tokens));
+  if (report.removed_tokens() > 0) prompt.context = std::move(report);
+  return prompt;
+}
+
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
                                                   std::optional<baton::fleet::v1::AnswerGrammar> grammar,
                                                   const Wanted& wanted, uint32_t max_answer_bytes) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   baton::fleet::v1::DecodeRequest decode;
-  int64_t neutralised = 0;
-  if (request.has_text()) {
-    BATON_ASSIGN_OR_RETURN(const Rendered rendered,
-                           EncodePrompt(*model, request.text(), request.literal(), 1, wanted));
-    SetTokens(rendered.tokens, &decode);
-    neutralised = rendered.neutralised;
-  } else {
-    *decode.mutable_token_ids() = request.token_ids().ids();
-  }
+  BATON_ASSIGN_OR_RETURN(const Prompt prompt,
+                         FittingPrompt(*model, request, MostContexts(request.overflow()), wanted));
+  SetTokens(prompt.tokens, &decode);
   if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
   BATON_RETURN_IF_ERROR(SetReusable(request, &decode));
   SetLeases(LeasesOf(decode.token_ids_size(), request.options()), &decode);
-  BATON_ASSIGN_OR_RETURN(Prepared prepared,
-                         Complete(*model, request, tenant, std::move(decode), max_answer_bytes));
-  prepared.neutralised = neutralised;
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode),
+                                                     max_answer_bytes, Clamps(request.overflow())));
+  prepared.neutralised = prompt.neutralised;
+  if (prompt.context.has_value()) prepared.context.MergeFrom(*prompt.context);
   return prepared;
 }
 
@@ -512,9 +577,8 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
     *decode.mutable_answer_format() = *std::move(format);
   }
   if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
-  const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
-  BATON_ASSIGN_OR_RETURN(Prepared prepared,
-                         Complete(*model, request, tenant, std::move(decode), max_answer_bytes, clamp));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode),
+                                                     max_answer_bytes, Clamps(request.overflow())));
   if (request.tool_choice().mode() == v1::ToolChoice::MODE_NONE) {
     ForbidCalls(*model->markers, prepared.request.mutable_sampling());
   }
@@ -530,15 +594,10 @@ absl::StatusOr<RequestPreparer::Prompt> RequestPreparer::PromptOf(const v1::Gene
                                                                   const Tenant&, const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckWithin(request, 0, kMaxContexts));
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
-  Prompt prompt;
-  if (request.has_token_ids()) {
-    for (const int32_t id : request.token_ids().ids()) prompt.tokens.emplace_back(id);
-    return prompt;
+  BATON_ASSIGN_OR_RETURN(Prompt prompt, FittingPrompt(*model, request, kMaxContexts, wanted));
+  if (prompt.context.has_value()) {
+    BATON_ASSIGN_OR_RETURN(prompt.text, model->tokenizer->Decode(prompt.tokens, /*keep_special=*/true));
   }
-  BATON_ASSIGN_OR_RETURN(Rendered rendered,
-                         EncodePrompt(*model, request.text(), request.literal(), kMaxContexts, wanted));
-  prompt.tokens = std::move(rendered.tokens);
-  prompt.text = std::move(rendered.text);
   return prompt;
 }
 

@@ -28,9 +28,7 @@ class RequestPreparer {
       : models_(models), draw_seed_(std::move(draw_seed)) {}
 
   // max_answer_bytes: of an answer that goes out in one message; 0: it is a stream.
-  absl::Status Check(const v1::GenerateRequest& request, uint32_t max_answer_bytes = 0) const {
-    return CheckWithin(request, max_answer_bytes, 1);
-  }
+  absl::Status Check(const v1::GenerateRequest& request, uint32_t max_answer_bytes = 0) const;
   absl::Status Check(const v1::ChatRequest& request, uint32_t max_answer_bytes = 0) const;
 
   // Whether the call still waits for the result; asked between the steps of the work and during the long
@@ -63,7 +61,8 @@ class RequestPreparer {
   struct Prompt {
     std::vector<TokenId> tokens;
     std::string text;                          // that was tokenized; empty if the request has token ids
-    std::optional<v1::ContextReport> context;  // of a conversation that was made to fit
+    std::optional<v1::ContextReport> context;  // of one that was made to fit
+    int64_t neutralised = 0;                   // Prepared
   };
   // The prompt that Prepare would make of a tenant's request, which is checked as Check does. Takes what a
   // prompt can't be, up to kMaxContexts times the context: "how long is it" is a fair question of a text that
@@ -87,6 +86,9 @@ class RequestPreparer {
   // contexts: how many of the model's context a text may have.
   absl::Status CheckWithin(const v1::GenerateRequest& request, uint32_t max_answer_bytes,
                            int64_t contexts) const;
+  // Its tokens, cut as its overflow says.
+  absl::StatusOr<Prompt> FittingPrompt(const ServedModel& model, const v1::GenerateRequest& request,
+                                       int64_t contexts, const Wanted& wanted) const;
   // Adds what Generate and Chat share to the tokens in `decode`. clamp: Overflow.MODE_CLAMP_OUTPUT.
   template <typename Request>
   absl::StatusOr<Prepared> Complete(const ServedModel& model, const Request& request, const Tenant& tenant,

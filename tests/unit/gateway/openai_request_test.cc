@@ -396,7 +396,7 @@ TEST(OpenAiRequestTest, Completions) {
   const auto read = [](const std::string& body) { return ReadOpenAiCompletion(Json::parse(body)); };
   EXPECT_EQ(
       Shown(read(R"({"model": "m", "prompt": "a", "logprobs": 2})")->requests[0]),
-      R"({"model":"m","text":"a","sampling":{},"stop":{"max_tokens":16},"output":{"logprobs":true,"top_logprobs":2},"options":{}})");
+      R"({"model":"m","text":"a","sampling":{},"stop":{"max_tokens":16},"output":{"logprobs":true,"top_logprobs":2},"options":{},"overflow":{"mode":"MODE_CLAMP_OUTPUT"}})");
   EXPECT_EQ(read(R"({"prompt": ["a"]})")->requests[0].text(), "a");
   EXPECT_THAT(read(R"({"prompt": [[1, 2]]})")->requests[0].token_ids().ids(), ElementsAre(1, 2));
   EXPECT_THAT(read(R"({"prompt": [3]})")->requests[0].token_ids().ids(), ElementsAre(3));

@@ -82,23 +82,103 @@ TEST(PartsGoneTest, ReplaysHowTheConversationGrew) {
   EXPECT_EQ(PartsGone({}, parts, 100, 50, 0.6), 0);
 }
 
+std::string WhyNotOfTokens(const v1::Overflow& overflow) {
+  return std::string(CheckOverflow(overflow, /*of_tokens=*/true).message());
+}
+
 TEST(CheckOverflowTest, NamesTheField) {
-  EXPECT_TRUE(CheckOverflow({}).ok());
+  const auto check = [](const v1::Overflow& one) { return CheckOverflow(one, /*of_tokens=*/false); };
+  EXPECT_TRUE(check({}).ok());
   v1::Overflow overflow = With(v1::Overflow::MODE_DROP_OLDEST);
   overflow.set_keep(1);
-  EXPECT_TRUE(CheckOverflow(overflow).ok());
+  EXPECT_TRUE(check(overflow).ok());
   for (const float keep : {0.0F, -1.0F, 1.5F, std::numeric_limits<float>::quiet_NaN()}) {
     overflow.set_keep(keep);
-    EXPECT_THAT(std::string(CheckOverflow(overflow).message()), HasSubstr("overflow.keep: ")) << keep;
+    EXPECT_THAT(std::string(check(overflow).message()), HasSubstr("overflow.keep: ")) << keep;
   }
   overflow = With(v1::Overflow::MODE_CLAMP_OUTPUT);
   overflow.set_keep(0.5);
-  EXPECT_THAT(std::string(CheckOverflow(overflow).message()), HasSubstr("overflow.keep: "));
+  EXPECT_THAT(std::string(check(overflow).message()), HasSubstr("overflow.keep: "));
   overflow = With(v1::Overflow::MODE_DROP_OLDEST);
   overflow.set_keep_tool_results(1);
-  EXPECT_THAT(std::string(CheckOverflow(overflow).message()), HasSubstr("overflow.keep_tool_results: "));
-  EXPECT_THAT(std::string(CheckOverflow(With(static_cast<v1::Overflow::Mode>(77))).message()),
+  EXPECT_THAT(std::string(check(overflow).message()), HasSubstr("overflow.keep_tool_results: "));
+  EXPECT_THAT(std::string(check(With(static_cast<v1::Overflow::Mode>(77))).message()),
               HasSubstr("overflow.mode: 77"));
+  overflow = With(v1::Overflow::MODE_DROP_MIDDLE);
+  overflow.set_keep_first_tokens(1);
+  EXPECT_THAT(std::string(check(overflow).message()), HasSubstr("overflow.keep_first_tokens: "));
+  EXPECT_EQ(WhyNotOfTokens(overflow), "");
+  overflow.set_mode(v1::Overflow::MODE_DROP_OLDEST);
+  EXPECT_THAT(WhyNotOfTokens(overflow), HasSubstr("overflow.keep_first_tokens: "));
+  for (const auto mode : {v1::Overflow::MODE_CLEAR_TOOL_RESULTS, v1::Overflow::MODE_CLEAR_THINKING}) {
+    EXPECT_THAT(WhyNotOfTokens(With(mode)), HasSubstr("overflow.mode: MODE_CLEAR_"));
+    EXPECT_TRUE(check(With(mode)).ok());
+  }
+  for (const auto mode :
+       {v1::Overflow::MODE_UNSPECIFIED, v1::Overflow::MODE_REFUSE, v1::Overflow::MODE_CLAMP_OUTPUT}) {
+    overflow = With(mode);
+    overflow.set_clamp_output(true);
+    EXPECT_THAT(std::string(check(overflow).message()), HasSubstr("overflow.clamp_output: "));
+    overflow = With(mode);
+    overflow.set_window_tokens(9);
+    EXPECT_THAT(std::string(check(overflow).message()), HasSubstr("overflow.window_tokens: "));
+  }
+  overflow = With(v1::Overflow::MODE_DROP_OLDEST);
+  overflow.set_window_tokens(0);
+  EXPECT_THAT(std::string(check(overflow).message()), HasSubstr("overflow.window_tokens: 0 tokens"));
+}
+
+TEST(CutTokensTest, GrowsByStepsAndLeavesBothEnds) {
+  v1::Overflow overflow = With(v1::Overflow::MODE_DROP_OLDEST);
+  overflow.set_keep(0.6F);
+  // A window of 50, of which 30 are left at a cut.
+  const auto gone = [&](int64_t tokens, int64_t head) {
+    const auto cut = CutTokens(overflow, tokens, head, 50);
+    EXPECT_TRUE(cut.ok()) << cut.status();
+    return std::pair(cut->begin, cut->end - cut->begin);
+  };
+  EXPECT_EQ(gone(50, 1), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(gone(51, 1), std::pair(int64_t{1}, int64_t{20}));
+  EXPECT_EQ(gone(70, 1), std::pair(int64_t{1}, int64_t{20}))
+      << "the cut stays until the window is full again";
+  EXPECT_EQ(gone(71, 1), std::pair(int64_t{1}, int64_t{40}));
+  EXPECT_EQ(gone(1050, 0), std::pair(int64_t{0}, int64_t{1000}));
+  // A head that leaves less than the share.
+  EXPECT_EQ(gone(60, 45), std::pair(int64_t{45}, int64_t{10}));
+  EXPECT_TRUE(absl::IsOutOfRange(CutTokens(overflow, 60, 50, 50).status()));
+  overflow.set_mode(v1::Overflow::MODE_DROP_MIDDLE);
+  EXPECT_EQ(gone(51, 1), std::pair(int64_t{6}, int64_t{20})) << "an eighth of the window";
+  overflow.set_keep_first_tokens(12);
+  EXPECT_EQ(gone(51, 1), std::pair(int64_t{12}, int64_t{20}));
+  overflow.set_keep_first_tokens(0);
+  EXPECT_EQ(gone(51, 2), std::pair(int64_t{2}, int64_t{20})) << "special tokens stay";
+  overflow.set_keep(1);
+  EXPECT_EQ(gone(51, 0), std::pair(int64_t{0}, int64_t{1}));
+}
+
+// Whatever is asked for: at most the window is left, and both ends stay.
+TEST(CutTokensTest, AnyPromptFitsAfterwards) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 2000; ++i) {
+    v1::Overflow overflow =
+        With(random() % 2 == 0 ? v1::Overflow::MODE_DROP_OLDEST : v1::Overflow::MODE_DROP_MIDDLE);
+    if (random() % 2 == 0) overflow.set_keep(static_cast<float>(1 + random() % 100) / 100);
+    const auto tokens = static_cast<int64_t>(1 + random() % 500),
+               window = static_cast<int64_t>(1 + random() % 200);
+    const auto head = static_cast<int64_t>(random() % 3);
+    const auto cut = CutTokens(overflow, tokens, head, window);
+    if (!cut.ok()) {
+      EXPECT_GE(head, window);
+      continue;
+    }
+    EXPECT_LE(tokens - (cut->end - cut->begin), window);
+    EXPECT_LE(cut->end, tokens);
+    if (tokens > window) {
+      EXPECT_GE(cut->begin, head);
+    } else {
+      EXPECT_EQ(cut->end, 0);
+    }
+  }
 }
 
 TEST(ShorteningTest, TurnsGoWholeAndTheEndsStay) {
@@ -286,6 +366,89 @@ TEST_F(PreparedOverflowTest, TheOutputIsClamped) {
   EXPECT_EQ(prepared->context.ByteSizeLong(), 0u);
   request.mutable_conversation()->mutable_messages(0)->set_content(Words(900));
   EXPECT_FALSE(Prepare(request).ok()) << "the prompt has to fit";
+}
+
+TEST_F(PreparedOverflowTest, APromptIsCutBetweenItsSpecialTokensAndItsEnd) {
+  v1::GenerateRequest request;
+  request.set_text(Words(900));
+  EXPECT_THAT(std::string(preparer_.Prepare(request, tenant_).status().message()), HasSubstr("prompt: "));
+  *request.mutable_overflow() = With(v1::Overflow::MODE_DROP_OLDEST);
+  ASSERT_TRUE(preparer_.Check(request).ok()) << preparer_.Check(request);
+  const text::Tokenizer& tokenizer = *(*registry_.Find(""))->tokenizer;
+  const auto whole = tokenizer.Encode(request.text(), true);
+  ASSERT_TRUE(whole.ok());
+  auto prepared = preparer_.Prepare(request, tenant_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const std::vector<int32_t> tokens = TokensOf(*prepared);
+  // A quarter of the context is the answer's; three quarters of the rest stay at least.
+  EXPECT_LE(std::ssize(tokens), kContext * 3 / 4);
+  EXPECT_GE(std::ssize(tokens), kContext * 9 / 16);
+  EXPECT_EQ(prepared->context.removed_tokens(), whole->size() - tokens.size());
+  EXPECT_EQ(tokens.front(), whole->front().value());
+  EXPECT_TRUE(tokenizer.IsSpecial(whole->front())) << "the prompt begins as a text does";
+  EXPECT_EQ(tokens.back(), whole->back().value());
+  // The same prompt as tokens, and as it is counted.
+  v1::GenerateRequest by_ids = request;
+  for (const TokenId token : *whole) by_ids.mutable_token_ids()->add_ids(token.value());
+  prepared = preparer_.Prepare(by_ids, tenant_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(TokensOf(*prepared), tokens);
+  const auto counted = preparer_.PromptOf(request, tenant_);
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  ASSERT_EQ(counted->tokens.size(), tokens.size());
+  EXPECT_EQ(counted->tokens[1].value(), tokens[1]);
+  EXPECT_TRUE(counted->context.has_value());
+  // Beside an answer that would leave no room: refused, or cut to what is left.
+  request.mutable_stop()->set_max_tokens(kContext);
+  EXPECT_THAT(std::string(preparer_.Prepare(request, tenant_).status().message()), HasSubstr("prompt: "));
+  request.mutable_overflow()->set_clamp_output(true);
+  prepared = preparer_.Prepare(request, tenant_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(TokensOf(*prepared), tokens);
+  EXPECT_EQ(prepared->request.stop().max_tokens(), kContext - tokens.size());
+  EXPECT_EQ(prepared->context.clamped_max_tokens(), kContext - tokens.size());
+  EXPECT_TRUE(prepared->fills_context);
+  // A window of the client's own.
+  request.mutable_overflow()->set_window_tokens(50);
+  prepared = preparer_.Prepare(request, tenant_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_LE(prepared->request.token_ids_size(), 50);
+  // The output alone is cut where the prompt fits.
+  request.set_text(Words(100));
+  *request.mutable_overflow() = With(v1::Overflow::MODE_CLAMP_OUTPUT);
+  prepared = preparer_.Prepare(request, tenant_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->request.stop().max_tokens(), kContext - prepared->request.token_ids_size());
+  // Places in a prompt that is cut are none.
+  *request.mutable_overflow() = With(v1::Overflow::MODE_DROP_OLDEST);
+  request.add_reusable()->set_end(16);
+  EXPECT_THAT(std::string(preparer_.Check(request).message()), HasSubstr("reusable: "));
+}
+
+TEST_F(PreparedOverflowTest, ALongAnswerLeavesRoomForTheConversationIfItMayBeCut) {
+  v1::ChatRequest request;
+  for (int turn = 0; turn < 20; ++turn) {
+    Say(*request.mutable_conversation(), "user", Words(20));
+    Say(*request.mutable_conversation(), "assistant", Words(20));
+  }
+  Say(*request.mutable_conversation(), "user", "And now?");
+  request.mutable_stop()->set_max_tokens(100'000);
+  *request.mutable_overflow() = With(v1::Overflow::MODE_DROP_OLDEST);
+  EXPECT_FALSE(Prepare(request).ok());
+  request.mutable_overflow()->set_clamp_output(true);
+  const auto prepared = Prepare(request);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_LE(prepared->request.token_ids_size(), kContext * 3 / 4);
+  EXPECT_EQ(prepared->request.stop().max_tokens(), kContext - prepared->request.token_ids_size());
+  EXPECT_GT(prepared->context.dropped_messages(), 0u);
+  request.mutable_overflow()->set_window_tokens(150);
+  EXPECT_LE(Prepare(request)->request.token_ids_size(), 150);
+  // A window is no bound of what may not go.
+  request.mutable_conversation()->mutable_messages(40)->set_content(Words(200));
+  const auto wide = Prepare(request);
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_GT(wide->request.token_ids_size(), 150);
+  EXPECT_EQ(wide->context.dropped_messages(), 40u);
 }
 
 // Words that are spelled in bytes, behind a mark for the space that is not there.
