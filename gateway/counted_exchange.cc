@@ -9,11 +9,12 @@
 namespace baton::gateway {
 
 CountedExchange::CountedExchange(std::shared_ptr<http::Exchange> exchange, std::string endpoint, Probe& probe,
-                                 std::shared_ptr<void> alive)
+                                 std::shared_ptr<void> alive, http::Headers headers)
     : alive_(std::move(alive)),
       exchange_(std::move(exchange)),
       endpoint_(std::move(endpoint)),
       probe_(probe),
+      headers_(std::move(headers)),
       id_(NewRequestId()),
       status_(std::make_shared<std::atomic<int>>(HttpStatusOf(absl::StatusCode::kInternal))) {}
 
@@ -29,6 +30,7 @@ void CountedExchange::OnGone(std::function<void()> gone) {
 
 void CountedExchange::Named(http::Response* response) {
   *status_ = response->status;
+  response->headers.insert(response->headers.end(), headers_.begin(), headers_.end());
   const bool named = std::ranges::any_of(
       response->headers, [](const auto& header) { return header.first == kRequestIdHeaders[0]; });
   if (named) return;

@@ -17,9 +17,9 @@ namespace baton::gateway {
 
 class CountedExchange final : public http::Exchange {
  public:
-  // `alive`: what the gateway waits for before it goes.
+  // `alive`: what the gateway waits for before it goes. `headers`: of the answer, whatever it is.
   CountedExchange(std::shared_ptr<http::Exchange> exchange, std::string endpoint, Probe& probe,
-                  std::shared_ptr<void> alive);
+                  std::shared_ptr<void> alive, http::Headers headers);
   ~CountedExchange() override;
 
   // What the gateway calls the request; the router has a name of its own.
@@ -52,6 +52,7 @@ class CountedExchange final : public http::Exchange {
   const std::shared_ptr<http::Exchange> exchange_;
   const std::string endpoint_;
   Probe& probe_;
+  const http::Headers headers_;
   const std::string id_;
   const absl::Time begun_ = absl::Now();
   const std::shared_ptr<std::atomic<int>> status_;  // OnGone's too

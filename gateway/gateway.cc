@@ -22,7 +22,9 @@ struct Gateway::Parts {
         routes(router,
                {.rules = {.drop_billing_header = options.drop_billing_header},
                 .times = {.comment_after = options.comment_after, .head_after = options.head_after},
-                .page = options.page},
+                .page = options.page,
+                .listen = options.http.listen,
+                .cors_origins = options.cors_origins},
                probe),
         calls(router, probe) {}
 

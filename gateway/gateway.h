@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -25,6 +26,8 @@ struct GatewayOptions {
   bool drop_billing_header = true;
   // Serve a page for people at /.
   bool page = false;
+  // Origins whose web pages may use it and read its answers; "*" is all.
+  std::vector<std::string> cors_origins;
   // Seconds of silence after which a waiting client gets a comment line, and until which an error still has a
   // status line of its own.
   absl::Duration comment_after = absl::Seconds(10);

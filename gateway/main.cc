@@ -11,6 +11,7 @@
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/metrics.h"
 #include "gateway/gateway.h"
+#include "gateway/origins.h"
 
 namespace {
 
@@ -76,6 +77,13 @@ int main(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE")
       ->default_str("512MiB");
+  app.add_option("--cors-origin", options.cors_origins,
+                 "An origin whose web pages may use this server, as https://chat.example.com, or * for all; "
+                 "may be repeated. Pages of others are refused unless they bring a key")
+      ->type_name("ORIGIN")
+      ->check([](const std::string& origin) {
+        return std::string(baton::gateway::Origins::Check(origin).message());
+      });
   app.add_flag("--page", options.page, "Serve a page to chat with at /");
   baton::rpc::AddGatewayFlags(app, options.security);
   app.add_option("--drain-seconds", drain_seconds, "Time for running answers after SIGTERM")

@@ -103,8 +103,13 @@ void Routes::Serve(const std::shared_ptr<http::Exchange>& plain, const std::shar
       {"GET", "/version", &Routes::Version},
   };
   const auto counted = [&](std::string_view endpoint) {
-    return std::make_shared<CountedExchange>(plain, std::string(endpoint), probe_, alive);
+    return std::make_shared<CountedExchange>(plain, std::string(endpoint), probe_, alive,
+                                             origins_.HeadersFor(plain->request()));
   };
+  if (const std::string why = origins_.WhyRefused(plain->request()); !why.empty())
+    return counted("other")->Answer(Refusal(403, path, why));
+  if (origins_.IsPreflight(plain->request()))
+    return counted("preflight")->Answer(origins_.Preflight(plain->request()));
   if (options_.page) {
     if (auto page = PageAnswer(plain->request()); page.has_value())
       return counted("/")->Answer(*std::move(page));

@@ -19,6 +19,7 @@
 #include "gateway/http/exchange.h"
 #include "gateway/mapping/anthropic_request.h"
 #include "gateway/mapping/json_object.h"
+#include "gateway/origins.h"
 #include "gateway/probe.h"
 #include "gateway/side_thread.h"
 #include "grpc/health/v1/health.pb.h"
@@ -30,13 +31,20 @@ struct RouteOptions {
   CallTimes times;
   // The page for people.
   bool page = false;
+  // The server's address, and the origins whose pages may use it (Origins).
+  std::string listen;
+  std::vector<std::string> cors_origins = {};
 };
 
 class Routes {
  public:
   // `probe` outlives it, and it outlives the server's thread and all exchanges.
   Routes(const std::shared_ptr<grpc::Channel>& router, const RouteOptions& options, Probe& probe)
-      : options_(options), probe_(probe), stub_(router), health_(router) {}
+      : options_(options),
+        origins_(options.cors_origins, options.listen),
+        probe_(probe),
+        stub_(router),
+        health_(router) {}
 
   // `alive` is held until the exchange has ended.
   void Serve(const std::shared_ptr<http::Exchange>& plain, const std::shared_ptr<void>& alive);
@@ -70,6 +78,7 @@ class Routes {
   void Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show);
 
   const RouteOptions options_;
+  const Origins origins_;
   Probe& probe_;
   v1::Inference::Stub stub_;
   grpc::TemplatedGenericStub<grpc::health::v1::HealthCheckRequest, grpc::health::v1::HealthCheckResponse>

@@ -242,6 +242,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                        arguments.push_back(value);
                      };
                      set("--listen", Known(book, kGatewayName, "http", plan.http));
+                     for (const std::string& origin : plan.cors_origins) set("--cors-origin", origin);
                      set("--metrics", Known(book, kGatewayName, "metrics", "127.0.0.1:0"));
                      set("--log-level", plan.log_level);
                      // The router is met as its other clients meet it.

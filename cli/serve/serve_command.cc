@@ -400,6 +400,10 @@ Command AddServe(CLI::App& root, const CliContext& context) {
          "Address of OpenAI's and Anthropic's HTTP APIs (a gateway before the router); none: gRPC only")
       ->check(command_line::Address())
       ->type_name("ADDR");
+  app->add_option("--cors-origin", plan.cors_origins,
+                  "An origin whose web pages may use --http, as https://chat.example.com, or * for all; may "
+                  "be repeated")
+      ->type_name("ORIGIN");
   const std::string workers = "Workers (if an option is absent, the worker's own default)";
   app->add_option(
          "--threads", plan.threads,

@@ -128,6 +128,8 @@ void Http2Stream::OnHeader(std::string_view name, std::string_view value) {
     request_.method = value;
   } else if (name == ":path") {
     request_.path = value;
+  } else if (name == ":authority") {
+    request_.headers.emplace_back("host", value);
   } else if (!name.starts_with(':')) {
     request_.headers.emplace_back(name, value);
   }

@@ -67,7 +67,7 @@ Json BlockOf(const v1::PartStart& start) {
   }
 }
 
-// What was cleared of the conversation, as the edit that asked for it says it; null: nothing.
+// The edit that has cleared something of the conversation, and how much; null: none has.
 Json AppliedEdits(const v1::Started& started) {
   const v1::ContextReport& report = started.context();
   if (report.cleared_tool_results() == 0) return nullptr;

@@ -33,7 +33,7 @@ constexpr Words Alike(std::string_view router, std::string_view all) { return {r
 constexpr Words kWords[] = {
     Alike("metadata \"authorization: Bearer KEY\" (baton commands: --api-key-file FILE)",
           "the header \"Authorization: Bearer KEY\" or \"x-api-key: KEY\""),
-    // Of the sampling and the end of an answer.
+    // Sampling, and the end of an answer.
     Alike("stop.stop_token_ids", "stop_token_ids"),
     {"stop.stop", "stop", "stop", "stop", "stop_sequences"},
     {"stop.max_tokens", "max_tokens", "max_tokens", "max_output_tokens", "max_tokens"},
@@ -44,7 +44,7 @@ constexpr Words kWords[] = {
     Alike("options.idempotency_key", "idempotency-key"),
     Alike("options.build", "x-baton-build"),
     Alike("options.", ""),
-    // Of prompts. Where messages are numbered otherwise, their numbers are left out.
+    // Prompts. Where messages are numbered otherwise, their numbers are left out.
     Alike("token_ids.ids", "prompt"),
     Alike("token_ids", "prompt"),
     {"text:", "text:", "prompt:", "text:", "text:"},
@@ -56,7 +56,7 @@ constexpr Words kWords[] = {
     {"conversation:", "messages:", "messages:", "input:", "messages:"},
     {"arguments_json", "function.arguments", "arguments", "arguments", "input"},
     {"parameters_json", "function.parameters", "parameters", "parameters", "input_schema"},
-    // Of tools and the answer's form.
+    // Tools, and the answer's form.
     Alike("tool_choice.mode", "tool_choice"),
     Alike("tool_choice.names", "tool_choice"),
     {"tool_choice.parallel", "parallel_tool_calls", "parallel_tool_calls", "parallel_tool_calls",
@@ -71,14 +71,14 @@ constexpr Words kWords[] = {
     Alike("constraint.choice", "structured_outputs.choice"),
     Alike("constraint.", "structured_outputs."),
     {"constraint:", "response_format:", "response_format:", "text.format:", "output_config.format:"},
-    // Of prompts that are too long.
+    // The treatment of prompts that are too long.
     Alike("MODE_REFUSE", "\"refuse\""),
     Alike("MODE_CLAMP_OUTPUT", "\"clamp_output\""),
     Alike("MODE_DROP_OLDEST", "\"drop_oldest\""),
     Alike("MODE_DROP_MIDDLE", "\"drop_middle\""),
     Alike("MODE_CLEAR_TOOL_RESULTS", "\"clear_tool_results\""),
     Alike("MODE_CLEAR_THINKING", "\"clear_thinking\""),
-    // Of thinking.
+    // Thinking.
     {"thinking.effort", "reasoning_effort", "reasoning_effort", "reasoning.effort", "output_config.effort"},
     {"thinking.budget_tokens", "thinking_token_budget", "thinking_token_budget", "thinking_token_budget",
      "thinking.budget_tokens"},

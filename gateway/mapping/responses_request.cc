@@ -55,7 +55,7 @@ absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, boo
   return text;
 }
 
-// What tools of another service did in an answer, and what it keeps for itself.
+// The items in which another service says what its tools did, or keeps something for itself.
 bool IsOfService(std::string_view type) {
   constexpr std::string_view kOthers[] = {
       "mcp_list_tools",     "mcp_approval_request", "mcp_approval_response",

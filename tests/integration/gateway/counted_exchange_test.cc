@@ -39,7 +39,7 @@ TEST(CountedExchangeTest, WhoGoesAfterTheAnswerTouchesNothingOfIt) {
   const auto open = std::make_shared<OpenExchange>();
   // Memory that somebody else has once the exchange has ended.
   alignas(CountedExchange) std::array<std::byte, sizeof(CountedExchange)> memory;
-  auto* const counted = new (memory.data()) CountedExchange(open, "/v1/models", probe, nullptr);
+  auto* const counted = new (memory.data()) CountedExchange(open, "/v1/models", probe, nullptr, {});
   bool told = false;
   counted->OnGone([&told] { told = true; });
   counted->Answer({});

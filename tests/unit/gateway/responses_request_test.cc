@@ -112,7 +112,7 @@ TEST(ResponsesRequestTest, FunctionsOfANamespaceHaveItsNameBeforeTheirs) {
   };
   EXPECT_EQ(chosen(R"({"type": "function", "namespace": "files", "name": "list"})"),
             R"({"mode":"MODE_REQUIRED","names":["files__list"]})");
-  // What the model calls alike can't be told apart; the same function twice can.
+  // Two functions of one name in the model can't be told apart; the same one twice can.
   const std::string flat =
       R"({"type": "function", "name": "files__read"}, {"type": "namespace", "name": "files", "tools": [)";
   EXPECT_THAT(
