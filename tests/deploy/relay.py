@@ -96,9 +96,9 @@ class Process:
 
 
 class Relay:
-    def __init__(self, folder, prefill=2, decode=2, more=()):
+    def __init__(self, folder, prefill=2, decode=2, more=(), model=MODEL):
         self.observability = pathlib.Path(folder, "observability")
-        command = [BIN / "baton", "serve", "--model", MODEL, "--prefill", prefill, "--decode", decode, "--listen", "127.0.0.1:0"]
+        command = [BIN / "baton", "serve", "--model", model, "--prefill", prefill, "--decode", decode, "--listen", "127.0.0.1:0"]
         command += ["--metrics", "127.0.0.1:0", "--threads", 1, "--kv-memory", "64MiB", "--json", "--observability", self.observability]
         self.process = Process(command + list(more))
         self.announcement = json.loads(self.process.wait_for(r"^\{.*")[0])
