@@ -159,12 +159,13 @@ class Codex(Agent):
             [model_providers.baton]
             name = "Baton"
             base_url = "{url}/v1"
+            env_key = "BATON_KEY"
             wire_api = "responses"
         """
         (self.home / "config.toml").write_text(config)
         # The sandbox is off: it wants privileges which not every machine gives.
         run = [AGENTS / ".bin" / "codex", "--sandbox", "danger-full-access", "exec", "--json", "--skip-git-repo-check"]
-        said = self.run_agent(*run, *arguments, CODEX_HOME=str(self.home))
+        said = self.run_agent(*run, *arguments, CODEX_HOME=str(self.home), BATON_KEY="any")
         return [json.loads(line) for line in said.splitlines()]
 
     def items(self, events, kind):
