@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Claude Code and Codex (deploy/tools/install --clients) do a task by the tools that they bring, against a real service whose model plays its part (scripted_model.py): it has a file read, has what
-it read written to another file, and answers; then the conversation goes on. Each step of the script follows on what a tool said, so the last text tells that every result has come. All of
-it runs in a network of its own, in which nothing else can be reached."""
+it read written to another file, and answers; then the conversation goes on. Each step of the script follows on what a tool said, so the last text tells that every result has come. A conversation
+that grows too long for the context is summed up, and goes on, too. All of it runs in a network of its own, in which nothing else can be reached."""
 import ctypes
 import errno
 import fcntl
@@ -26,9 +26,17 @@ MORE = "Thank you. Is there anything else in that file?"
 DONE = "The word is now in answer.txt."
 NOTHING = "There is nothing else in the file."
 WRONG = "The file is not as it should be."
+LONG = "Read all files, one after the other."
+SUMMARY = "I was to read the files, and have read some."
+ALL = "I have read all files."
 BLOCK = 16  # tokens of KV that are found together
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+
+
+def shell(command, thought=""):
+    """A call of Codex' tool. It waits for the command for as long as it may; without that a busy machine would bring another result."""
+    return call("exec_command", {"cmd": command, "yield_time_ms": 30000}, thought)
 
 
 def setUpModule():
@@ -47,7 +55,7 @@ def setUpModule():
 
 
 class Agent(unittest.TestCase):
-    """What the tests of both share: a home and a folder to work in, the service, and its record of requests."""
+    """The tests of both share a home and a folder to work in, the service, and its record of requests."""
 
     def setUp(self):
         if shutil.which("npm") is None:
@@ -75,15 +83,23 @@ class Agent(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
-    def requests(self, count):
-        """The lines of the router's record. There are so many, and none of them failed."""
+    def write_files(self, count, lines):
+        """Files of so many lines, each of about 18 tokens. Returns their paths, and what stands in the last line of each."""
+        paths = [self.work / f"file-{number}" for number in range(count)]
+        ends = [f"Line {lines - 1} of file {number}" for number in range(count)]
+        for number, path in enumerate(paths):
+            path.write_text("".join(f"Line {line} of file {number} says nothing.\n" for line in range(lines)))
+        return [str(path) for path in paths], ends
+
+    def requests(self, codes):
+        """The lines of the router's record. There are as many as codes, and each has its code."""
 
         def lines():
             return self.audit.read_text().splitlines() if self.audit.exists() else []
 
-        until(lambda: len(lines()) >= count, lambda: f"{count} requests, but {lines()}")
+        until(lambda: len(lines()) >= len(codes), lambda: f"{len(codes)} requests, but {lines()}")
         made = [json.loads(line) for line in lines()]
-        self.assertEqual([one["code"] for one in made], ["OK"] * count)
+        self.assertEqual([one["code"] for one in made], codes)
         return made
 
     def check_cache(self, made):
@@ -125,7 +141,7 @@ class ClaudeCode(Agent):
         said = self.claude(url, "-p", TASK)
         self.assertEqual((said["result"], said["num_turns"]), (DONE, 3))
         self.assertEqual((self.work / "answer.txt").read_text(), self.word)
-        made = self.requests(3)
+        made = self.requests(["OK"] * 3)
         self.assertEqual([one["finish_reasons"] for one in made], [["TOOL_CALLS"], ["TOOL_CALLS"], ["STOP_TOKEN"]])
         self.check_cache(made)
         # It has counted what the service did.
@@ -136,7 +152,7 @@ class ClaudeCode(Agent):
 
         more = self.claude(url, "--continue", "-p", MORE)
         self.assertEqual((more["result"], more["session_id"]), (NOTHING, said["session_id"]))
-        self.check_cache(self.requests(4))
+        self.check_cache(self.requests(["OK"] * 4))
 
     def test_other_result(self):
         """The answer is another if the tool's result is."""
@@ -145,13 +161,28 @@ class ClaudeCode(Agent):
         self.assertEqual(self.claude(url, "-p", TASK)["result"], WRONG)
         self.assertFalse((self.work / "answer.txt").exists())
 
+    def test_long(self):
+        """The service's word that a prompt is too long makes it sum up the conversation."""
+        paths, ends = self.write_files(4, lines=700)
+        reads = [call("Read", {"file_path": path}) for path in paths]
+        url = self.serve(
+            Step("user", "create a detailed summary", f"<summary>{SUMMARY}</summary>"),
+            Step("user", LONG, reads[0], tool="Read"),
+            *(Step("tool", end, read, tool="Read") for end, read in zip(ends, reads[1:])),
+            Step("tool", ends[-1], ALL),
+        )
+        self.assertEqual(self.claude(url, "-p", LONG)["result"], ALL)
+        made = self.requests(["OK"] * 4 + ["INVALID_ARGUMENT"] + ["OK"] * 2)
+        self.assertLess(made[-1]["prompt_tokens"], made[3]["prompt_tokens"])
+
 
 class Codex(Agent):
-    def codex(self, url, *arguments):
+    def codex(self, url, *arguments, limit=scripted_model.CONTEXT):
         config = f"""
             model = "scripted"
             model_provider = "baton"
             model_context_window = {scripted_model.CONTEXT}
+            model_auto_compact_token_limit = {limit}
             web_search = "disabled"
             check_for_update_on_startup = false
             [analytics]
@@ -173,8 +204,8 @@ class Codex(Agent):
 
     def script(self):
         return (
-            Step("user", TASK, call("exec_command", {"cmd": "cat secret.txt"}, "The word is in the file."), tool="exec_command"),
-            Step("tool", self.word, "I have the word, and write it.\n" + call("exec_command", {"cmd": f"echo {self.word} >answer.txt && ls"}), tool="exec_command"),
+            Step("user", TASK, shell("cat secret.txt", "The word is in the file."), tool="exec_command"),
+            Step("tool", self.word, "I have the word, and write it.\n" + shell(f"echo {self.word} >answer.txt && ls"), tool="exec_command"),
             Step("tool", "answer.txt", DONE),
         )
 
@@ -185,7 +216,7 @@ class Codex(Agent):
         self.assertEqual([one["exit_code"] for one in self.items(events, "command_execution")], [0, 0])
         self.assertEqual(self.items(events, "agent_message")[-1]["text"], DONE)
         self.assertEqual((self.work / "answer.txt").read_text(), f"{self.word}\n")
-        made = self.requests(3)
+        made = self.requests(["OK"] * 3)
         self.assertEqual([one["finish_reasons"] for one in made], [["TOOL_CALLS"], ["TOOL_CALLS"], ["STOP_TOKEN"]])
         self.check_cache(made)
         usage = events[-1]["usage"]
@@ -196,7 +227,7 @@ class Codex(Agent):
         more = self.codex(url, "resume", "--last", MORE)
         self.assertEqual(self.items(more, "agent_message")[-1]["text"], NOTHING)
         self.assertEqual(more[0]["thread_id"], events[0]["thread_id"])
-        self.check_cache(self.requests(4))
+        self.check_cache(self.requests(["OK"] * 4))
 
     def test_other_result(self):
         """The answer is another if the tool's result is."""
@@ -204,6 +235,25 @@ class Codex(Agent):
         (self.work / "secret.txt").write_text("The word is none.\n")
         self.assertEqual(self.items(self.codex(url, TASK), "agent_message")[-1]["text"], WRONG)
         self.assertFalse((self.work / "answer.txt").exists())
+
+    def test_long(self):
+        """The count of tokens that the service tells makes it sum up the conversation."""
+        paths, ends = self.write_files(2, lines=700)
+        reads = [shell(f"cat {path}") for path in paths]
+        url = self.serve(
+            Step("user", SUMMARY, ALL),
+            Step("user", "CONTEXT CHECKPOINT", SUMMARY),
+            Step("user", LONG, reads[0], tool="exec_command"),
+            Step("tool", ends[0], reads[1], tool="exec_command"),
+            Step("tool", ends[1], DONE),
+        )
+        first = self.codex(url, LONG)
+        self.assertEqual(self.items(first, "agent_message")[-1]["text"], DONE)
+        counted = self.requests(["OK"] * 3)[-1]["prompt_tokens"]
+        more = self.codex(url, "resume", "--last", "Go on.", limit=counted)
+        self.assertEqual(self.items(more, "agent_message")[-1]["text"], ALL)
+        made = self.requests(["OK"] * 5)
+        self.assertLess(made[-1]["prompt_tokens"], made[1]["prompt_tokens"])
 
 
 if __name__ == "__main__":
