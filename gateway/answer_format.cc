@@ -94,12 +94,12 @@ AnswerFormat FormatOf(const ResponsesRequest& wanted, const std::string& request
 AnswerFormat FormatOf(const AnthropicMessages& wanted, const std::string& request_id) {
   AnswerFormat format = AnthropicErrors(request_id);
   if (wanted.stream) {
-    const auto events = std::make_shared<AnthropicEvents>();
+    const auto events = std::make_shared<AnthropicEvents>(wanted.hide_thinking);
     format.piece = [events](const v1::GenerateResponse& event) { return events->Add(event); };
     format.last = [events](const v1::Usage& usage) { return events->End(usage); };
   } else {
-    format.whole = [](const Answer& answer, const v1::Usage& usage) {
-      return Shown(AnthropicWhole(answer, usage));
+    format.whole = [hide = wanted.hide_thinking](const Answer& answer, const v1::Usage& usage) {
+      return Shown(AnthropicWhole(answer, usage, hide));
     };
   }
   return format;

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "gateway/mapping/signature.h"
 #include "gateway/mapping/sse.h"
 
 namespace baton::gateway {
 namespace {
-
-// Of thinking: opaque to clients, who send it back.
-constexpr const char* kSignature = "baton";
 
 const char* StopOf(const v1::Finished& finished) {
   switch (finished.reason()) {
@@ -59,7 +57,7 @@ Json MessageFrame(const v1::Started& started) {
 Json BlockOf(const v1::PartStart& start) {
   switch (start.kind()) {
     case v1::PartStart::KIND_THINKING:
-      return {{"type", "thinking"}, {"thinking", ""}, {"signature", kSignature}};
+      return {{"type", "thinking"}, {"thinking", ""}, {"signature", SignatureOf("")}};
     case v1::PartStart::KIND_TOOL_CALL:
       return {{"type", "tool_use"}, {"id", start.id()}, {"name", start.name()}, {"input", Json::object()}};
     default:
@@ -79,7 +77,7 @@ Json AppliedEdits(const v1::Started& started) {
 
 }  // namespace
 
-Json AnthropicWhole(const Answer& answer, const v1::Usage& usage) {
+Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, bool hide_thinking) {
   const Answer::Choice& choice = answer.choices().front();
   Json message = MessageFrame(answer.started());
   for (const Answer::Part& part : choice.parts) {
@@ -92,8 +90,12 @@ Json AnthropicWhole(const Answer& answer, const v1::Usage& usage) {
       } else {
         block["input"] = std::move(input);
       }
+    } else if (part.start.kind() != v1::PartStart::KIND_THINKING) {
+      block["text"] = part.text;
+    } else if (hide_thinking) {
+      block["signature"] = SignatureOf(part.text);
     } else {
-      block[part.start.kind() == v1::PartStart::KIND_THINKING ? "thinking" : "text"] = part.text;
+      block["thinking"] = part.text;
     }
     message["content"].push_back(std::move(block));
   }
@@ -120,6 +122,9 @@ std::string AnthropicEvents::Text(const std::string& text, bool arguments) {
   Json delta;
   if (arguments) {
     delta = {{"type", "input_json_delta"}, {"partial_json", text}};
+  } else if (kind_ == v1::PartStart::KIND_THINKING && hide_thinking_) {
+    hidden_ += text;
+    return "";
   } else if (kind_ == v1::PartStart::KIND_THINKING) {
     delta = {{"type", "thinking_delta"}, {"thinking", text}};
   } else {
@@ -133,10 +138,11 @@ std::string AnthropicEvents::Close() {
   if (!std::exchange(open_, false)) return "";
   std::string bytes;
   if (kind_ == v1::PartStart::KIND_THINKING) {
-    bytes =
-        Event("content_block_delta", {{"type", "content_block_delta"},
-                                      {"index", blocks_ - 1},
-                                      {"delta", {{"type", "signature_delta"}, {"signature", kSignature}}}});
+    bytes = Event(
+        "content_block_delta",
+        {{"type", "content_block_delta"},
+         {"index", blocks_ - 1},
+         {"delta", {{"type", "signature_delta"}, {"signature", SignatureOf(std::exchange(hidden_, ""))}}}});
   }
   return bytes + Event("content_block_stop", {{"type", "content_block_stop"}, {"index", blocks_ - 1}});
 }

@@ -10,11 +10,13 @@
 
 namespace baton::gateway {
 
-// The whole body.
-Json AnthropicWhole(const Answer& answer, const v1::Usage& usage);
+// The whole body. hide_thinking: AnthropicMessages'.
+Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, bool hide_thinking = false);
 
 class AnthropicEvents {
  public:
+  explicit AnthropicEvents(bool hide_thinking = false) : hide_thinking_(hide_thinking) {}
+
   // Bytes of the event stream; empty: nothing to say.
   std::string Add(const v1::GenerateResponse& event);
   // The stream's end.
@@ -25,6 +27,8 @@ class AnthropicEvents {
   std::string Text(const std::string& text, bool arguments);
   std::string Close();
 
+  const bool hide_thinking_;
+  std::string hidden_;  // thinking of the block that is open
   v1::Started started_;
   v1::Finished finished_;
   int blocks_ = 0;  // begun

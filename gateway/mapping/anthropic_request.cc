@@ -6,16 +6,20 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "gateway/mapping/anthropic_tools.h"
 #include "gateway/mapping/cache_mark.h"
 #include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
 #include "gateway/mapping/overflow.h"
 #include "gateway/mapping/shared_fields.h"
+#include "gateway/mapping/signature.h"
 
 namespace baton::gateway {
 namespace {
 
 constexpr std::string_view kBillingLine = "x-anthropic-billing-header";
+// The words before a tool's result that is an error.
+constexpr const char* kFailed = "Error: ";
 
 // What is left of a text of the system prompt.
 std::string WithoutBillingLine(std::string text) {
@@ -56,13 +60,17 @@ absl::StatusOr<std::optional<std::string>> TextOfDocument(JsonObject& block) {
   return fields.Text("data");
 }
 
-// The text of a block of any type, or what stands for it.
-absl::StatusOr<std::string> TextOrStandIn(JsonObject& block, std::string_view type) {
+// The text of a block of any type, or a text that stands for it. A reference to a tool is its description.
+absl::StatusOr<std::string> TextOrStandIn(JsonObject& block, std::string_view type,
+                                          const v1::Conversation& conversation) {
   std::optional<std::string> text;
   if (type == "document") {
     BATON_ASSIGN_OR_RETURN(text, TextOfDocument(block));
   } else if (type == "search_result") {
     BATON_ASSIGN_OR_RETURN(text, TextsIn(block, "content"));
+  } else if (type == "tool_reference") {
+    BATON_ASSIGN_OR_RETURN(const auto name, block.Text("tool_name"));
+    text = DescriptionOf(conversation, name.value_or(""));
   }
   return text.value_or(StandIn(type));
 }
@@ -72,7 +80,7 @@ enum class TextsOf { kSystem, kSystemWithoutBilling, kResult };
 // Texts: a string, or blocks of the type "text"; a tool's result may have others. `of`: the object that they
 // are in.
 absl::Status AddTexts(const JsonObject& of, const Json& content, const std::string& where, TextsOf what,
-                      v1::Message* message) {
+                      const v1::Conversation& conversation, v1::Message* message) {
   const auto shown = [what](std::string text) {
     return what == TextsOf::kSystemWithoutBilling ? WithoutBillingLine(std::move(text)) : text;
   };
@@ -92,7 +100,7 @@ absl::Status AddTexts(const JsonObject& of, const Json& content, const std::stri
       if (left.empty() && !text.value_or("").empty()) continue;
       AddText(left, mark, message, reusable);
     } else if (what == TextsOf::kResult && type.has_value()) {
-      BATON_ASSIGN_OR_RETURN(const std::string text, TextOrStandIn(block, *type));
+      BATON_ASSIGN_OR_RETURN(const std::string text, TextOrStandIn(block, *type, conversation));
       AddText(text, mark, message, reusable);
     } else {
       return block.Wrong("type", fmt::format("\"{}\" is not served here", type.value_or("")));
@@ -134,8 +142,9 @@ absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::st
       AddText(text.value_or(""), mark, &made, reusable);
     } else if (type == "thinking") {
       BATON_ASSIGN_OR_RETURN(const auto thinking, block.Text("thinking"));
-      block.Skip({"signature"});
-      made.mutable_reasoning_content()->append(thinking.value_or(""));
+      BATON_ASSIGN_OR_RETURN(const auto signature, block.Text("signature"));
+      const std::string shown = thinking.value_or("");
+      made.mutable_reasoning_content()->append(shown.empty() ? ThinkingIn(signature.value_or("")) : shown);
     } else if (type == "redacted_thinking") {
       block.Skip({"data"});  // it was never readable
     } else if (type == "tool_use") {
@@ -157,8 +166,12 @@ absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::st
       result.set_role("tool");
       BATON_ASSIGN_OR_RETURN(const auto id, block.Text("tool_use_id"));
       result.set_tool_call_id(id.value_or(""));
+      BATON_ASSIGN_OR_RETURN(const auto failed, block.Flag("is_error"));
+      // Templates have no place for it.
+      if (failed.value_or(false)) AddText(kFailed, std::nullopt, &result);
       if (const Json* const told = block.Find("content"); told != nullptr) {  // null: absent
-        BATON_RETURN_IF_ERROR(AddTexts(block, *told, place + ".content", TextsOf::kResult, &result));
+        BATON_RETURN_IF_ERROR(
+            AddTexts(block, *told, place + ".content", TextsOf::kResult, *conversation, &result));
       }
       if (mark.has_value()) *result.mutable_cache() = *mark;
     } else if (role == "assistant" && type.has_value()) {
@@ -178,57 +191,8 @@ absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::st
   return absl::OkStatus();
 }
 
-absl::Status ReadAnthropicTools(JsonObject& body, v1::Conversation* conversation) {
-  BATON_ASSIGN_OR_RETURN(const Json* const tools, body.List("tools"));
-  for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(JsonObject tool, body.Inside((*tools)[i], fmt::format("tools[{}]", i)));
-    BATON_ASSIGN_OR_RETURN(const auto type, tool.Text("type"));
-    if (type.value_or("custom") != "custom") {
-      return tool.Wrong("type",
-                        fmt::format("\"{}\": tools that run on the server are not served here", *type));
-    }
-    v1::Tool& made = *conversation->add_tools();
-    BATON_ASSIGN_OR_RETURN(const auto name, tool.Text("name"));
-    BATON_ASSIGN_OR_RETURN(const auto description, tool.Text("description"));
-    BATON_ASSIGN_OR_RETURN(const auto strict, tool.Flag("strict"));
-    BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(tool));
-    made.set_name(name.value_or(""));
-    made.set_description(description.value_or(""));
-    made.set_strict(strict.value_or(false));
-    if (const Json* const schema = tool.Find("input_schema"); schema != nullptr) {  // null: absent
-      made.set_parameters_json(schema->dump());
-    }
-    // The template writes tools as one piece: a mark at any of them is one at their end.
-    if (mark.has_value()) *conversation->mutable_tools_cache() = *mark;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadAnthropicToolChoice(JsonObject& body, v1::ChatRequest* request) {
-  const Json* const json = body.Find("tool_choice");  // null: absent
-  if (json == nullptr || request->conversation().tools().empty()) return absl::OkStatus();
-  BATON_ASSIGN_OR_RETURN(JsonObject choice, body.Inside(*json, "tool_choice"));
-  BATON_ASSIGN_OR_RETURN(const auto type, choice.Text("type"));
-  BATON_ASSIGN_OR_RETURN(const auto single, choice.Flag("disable_parallel_tool_use"));
-  v1::ToolChoice& made = *request->mutable_tool_choice();
-  if (single.value_or(false)) made.set_parallel(false);
-  if (type == "auto") {
-    made.set_mode(v1::ToolChoice::MODE_AUTO);
-  } else if (type == "none") {
-    made.set_mode(v1::ToolChoice::MODE_NONE);
-  } else if (type == "any") {
-    made.set_mode(v1::ToolChoice::MODE_REQUIRED);
-  } else if (type == "tool") {
-    BATON_ASSIGN_OR_RETURN(const auto name, choice.Text("name"));
-    made.set_mode(v1::ToolChoice::MODE_REQUIRED);
-    made.add_names(name.value_or(""));
-  } else {
-    return choice.Wrong("type", "not one of auto, any, tool and none");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadAnthropicThinking(JsonObject& body, v1::Thinking* thinking) {
+// hidden: is set where the client wants blocks of thinking without their text.
+absl::Status ReadAnthropicThinking(JsonObject& body, v1::Thinking* thinking, bool* hidden) {
   const Json* const json = body.Find("thinking");  // null: absent
   if (json == nullptr) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*json, "thinking"));
@@ -240,10 +204,9 @@ absl::Status ReadAnthropicThinking(JsonObject& body, v1::Thinking* thinking) {
   BATON_ASSIGN_OR_RETURN(const auto budget, fields.Whole("budget_tokens", 1, kMaxTokens));
   if (budget.has_value()) thinking->set_budget_tokens(static_cast<uint32_t>(*budget));
   BATON_ASSIGN_OR_RETURN(const auto display, fields.Text("display"));
-  if (display == "omitted") {
-    thinking->set_show(v1::Thinking::SHOW_NONE);
-  } else if (display.has_value() && display != "summarized") {
-    return fields.Wrong("display", "neither \"summarized\" nor \"omitted\"");
+  *hidden = display == "omitted";
+  if (display.has_value() && !*hidden && display != "summarized" && display != "updates") {
+    return fields.Wrong("display", "not one of summarized, updates and omitted");
   }
   return absl::OkStatus();
 }
@@ -280,15 +243,19 @@ absl::Status ReadOutputConfig(JsonObject& body, v1::ChatRequest* request) {
   return ReadOutputFormat(body, *format, "output_format", request);
 }
 
-absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1::ChatRequest* request) {
+absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1::ChatRequest* request,
+                              bool* hidden) {
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request->set_model(model.value_or(""));
+  // Messages may refer to tools.
+  BATON_RETURN_IF_ERROR(ReadAnthropicTools(body, request->mutable_conversation()));
   if (const Json* const system = body.Find("system"); system != nullptr) {  // null: absent
     v1::Message message;
     message.set_role("system");
     BATON_RETURN_IF_ERROR(
         AddTexts(body, *system, "system",
-                 rules.drop_billing_header ? TextsOf::kSystemWithoutBilling : TextsOf::kSystem, &message));
+                 rules.drop_billing_header ? TextsOf::kSystemWithoutBilling : TextsOf::kSystem,
+                 request->conversation(), &message));
     if (!IsEmpty(message)) *request->mutable_conversation()->add_messages() = std::move(message);
   }
   BATON_ASSIGN_OR_RETURN(const Json* const messages, body.List("messages", kMaxMessages));
@@ -303,10 +270,9 @@ absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1:
     whole.set_continue_last(last.role() == "assistant" && last.tool_calls().empty() &&
                             !(last.content().empty() && last.parts().empty()));
   }
-  BATON_RETURN_IF_ERROR(ReadAnthropicTools(body, request->mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadAnthropicToolChoice(body, request));
   BATON_RETURN_IF_ERROR(ReadContextEdits(body, request));
-  return ReadAnthropicThinking(body, request->mutable_thinking());
+  return ReadAnthropicThinking(body, request->mutable_thinking(), hidden);
 }
 
 }  // namespace
@@ -315,7 +281,7 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   AnthropicMessages made;
   v1::ChatRequest& request = made.request;
-  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request));
+  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request, &made.hide_thinking));
   BATON_RETURN_IF_ERROR(ReadOutputConfig(body, &request));
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
   BATON_ASSIGN_OR_RETURN(const auto max_tokens, body.Whole("max_tokens", 0, kMaxTokens));
@@ -349,7 +315,8 @@ absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& json, cons
                                                           std::vector<std::string>* ignored) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::CountTokensRequest made;
-  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, made.mutable_chat()));
+  bool hidden = false;
+  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, made.mutable_chat(), &hidden));
   // The effort alone of these is a part of a prompt.
   BATON_RETURN_IF_ERROR(ReadOutputConfig(body, made.mutable_chat()));
   made.mutable_chat()->clear_constraint();

@@ -21,6 +21,8 @@ struct AnthropicRules {
 struct AnthropicMessages {
   v1::ChatRequest request;
   bool stream = false;
+  // Blocks of thinking are shown without their text.
+  bool hide_thinking = false;
   std::vector<std::string> ignored;
 };
 

@@ -300,8 +300,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadMessages(body, request.mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadOpenAiTools(body, request.mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadOpenAiToolChoice(body, &request));
-  BATON_ASSIGN_OR_RETURN(const auto effort, body.Text("reasoning_effort"));
-  if (effort.has_value()) SetEffort(*effort, &request);
+  BATON_RETURN_IF_ERROR(ReadEffort(body, "reasoning_effort", &request));
   BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, &request));
   BATON_RETURN_IF_ERROR(ReadThinkingExtras(body, &request));
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));

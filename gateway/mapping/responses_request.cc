@@ -224,8 +224,7 @@ absl::Status ReadReasoning(JsonObject& body, v1::ChatRequest* request) {
     BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*reasoning, "reasoning"));
     // The text of the thinking is told, which a summary would stand for.
     fields.Skip({"summary", "generate_summary"});
-    BATON_ASSIGN_OR_RETURN(const auto effort, fields.Text("effort"));
-    if (effort.has_value()) SetEffort(*effort, request);
+    BATON_RETURN_IF_ERROR(ReadEffort(fields, "effort", request));
   }
   BATON_RETURN_IF_ERROR(ReadThinkingExtras(body, request));
   return ReadTemplateArguments(body, request);

@@ -86,12 +86,18 @@ absl::StatusOr<v1::ToolChoice::Mode> ToolModeOf(const JsonObject& body, const st
   return body.Wrong("tool_choice", fmt::format("\"{}\" is not one of auto, none and required", word));
 }
 
-void SetEffort(const std::string& effort, v1::ChatRequest* request) {
-  if (effort == "none") {
-    request->mutable_thinking()->set_enabled(false);
-  } else {
-    request->mutable_thinking()->set_effort(effort);
+absl::Status ReadEffort(JsonObject& of, std::string_view name, v1::ChatRequest* request) {
+  BATON_ASSIGN_OR_RETURN(const auto effort, of.Text(name));
+  if (!effort.has_value()) return absl::OkStatus();
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+  if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts)) {
+    return of.Wrong(name, fmt::format("not one of {}", fmt::join(kEfforts, ", ")));
   }
+  v1::Thinking& thinking = *request->mutable_thinking();
+  // Some models think on request alone.
+  thinking.set_enabled(*effort != "none");
+  if (*effort != "none") thinking.set_effort(*effort);
+  return absl::OkStatus();
 }
 
 absl::Status ReadTemplateArguments(JsonObject& body, v1::ChatRequest* request) {

@@ -31,8 +31,8 @@ absl::Status ReadSampling(JsonObject& body, v1::SamplingParams* sampling);
 // auto, none, required: the word of tool_choice.
 absl::StatusOr<v1::ToolChoice::Mode> ToolModeOf(const JsonObject& body, const std::string& word);
 
-// "none", or how much it thinks.
-void SetEffort(const std::string& effort, v1::ChatRequest* request);
+// The member `name`: "none", or how much it thinks, and that it does.
+absl::Status ReadEffort(JsonObject& of, std::string_view name, v1::ChatRequest* request);
 // vLLM's chat_template_kwargs.
 absl::Status ReadTemplateArguments(JsonObject& body, v1::ChatRequest* request);
 

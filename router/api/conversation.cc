@@ -38,15 +38,14 @@ class Builder {
       messages.push_back(std::move(message));
     }
     json::Append(&variables, "messages", std::move(messages));
-    if (!conversation.tools().empty()) {
-      Json tools = Json::array();
-      for (int i = 0; i < conversation.tools_size(); ++i) {
-        BATON_ASSIGN_OR_RETURN(Json tool,
-                               FromTool(conversation.tools(i), fmt::format("conversation.tools[{}]", i)));
-        tools.push_back(std::move(tool));
-      }
-      json::Append(&variables, "tools", std::move(tools));
+    Json tools = Json::array();
+    for (int i = 0; i < conversation.tools_size(); ++i) {
+      if (conversation.tools(i).deferred()) continue;
+      BATON_ASSIGN_OR_RETURN(Json tool,
+                             FromTool(conversation.tools(i), fmt::format("conversation.tools[{}]", i)));
+      tools.push_back(std::move(tool));
     }
+    if (!tools.empty()) json::Append(&variables, "tools", std::move(tools));
     json::Append(&variables, "add_generation_prompt", !conversation.continue_last());
     return variables;
   }

@@ -41,7 +41,9 @@ PromptSections SectionsOf(const std::string& model, const v1::Conversation* conv
   PromptSections sections{.model = Salted(model, salt)};
   if (conversation == nullptr) return sections;
   std::string tools, system;
-  for (const v1::Tool& tool : conversation->tools()) AppendTo(&tools, tool);
+  for (const v1::Tool& tool : conversation->tools()) {
+    if (!tool.deferred()) AppendTo(&tools, tool);
+  }
   AppendTo(&tools, conversation->template_arguments());
   sections.tools = Salted(tools, salt);
   for (const v1::Message& message : conversation->messages()) {

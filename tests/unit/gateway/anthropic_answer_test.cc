@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gateway/mapping/signature.h"
 #include "tests/unit/gateway/events.h"
 
 namespace baton::gateway {
@@ -15,8 +16,8 @@ struct AnthropicBoth {
   Json whole;
 };
 
-AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream) {
-  AnthropicEvents events;
+AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream, bool hide_thinking = false) {
+  AnthropicEvents events(hide_thinking);
   Answer answer;
   std::string bytes;
   for (const v1::GenerateResponse& event : stream) {
@@ -25,7 +26,7 @@ AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream) {
   }
   const v1::Usage usage = UsageOf(std::nullopt, answer.choices());
   bytes += events.End(usage);
-  AnthropicBoth both{.whole = AnthropicWhole(answer, usage)};
+  AnthropicBoth both{.whole = AnthropicWhole(answer, usage, hide_thinking)};
   for (size_t at = 0; at < bytes.size();) {
     const size_t line = bytes.find('\n', at), end = bytes.find("\n\n", at);
     const std::string name = bytes.substr(at, line - at), data = bytes.substr(line + 1, end - line - 1);
@@ -66,6 +67,18 @@ TEST(AnthropicAnswerTest, InOnePiece) {
   EXPECT_EQ(whole["stop_reason"], "tool_use");
   EXPECT_TRUE(whole.contains("stop_sequence"));
   EXPECT_EQ(whole["usage"]["input_tokens"], 5) << "without what was cached or written";
+}
+
+TEST(AnthropicAnswerTest, HiddenThinkingIsInItsSignature) {
+  const AnthropicBoth both = WriteAnthropic(AnswerInParts(), /*hide_thinking=*/true);
+  EXPECT_EQ(both.whole["content"][0]["thinking"], "");
+  EXPECT_EQ(ThinkingIn(both.whole["content"][0]["signature"].get<std::string>()), "hm");
+  for (const std::string& event : both.events)
+    EXPECT_EQ(event.find("thinking_delta"), std::string::npos) << event;
+  const Json end = Json::parse(both.events[3]);
+  EXPECT_EQ(end["delta"]["type"], "signature_delta");
+  EXPECT_EQ(ThinkingIn(end["delta"]["signature"].get<std::string>()), "hm");
+  EXPECT_EQ(both.events.size() + 1, WriteAnthropic(AnswerInParts()).events.size());
 }
 
 TEST(AnthropicAnswerTest, ATextWithoutPartsIsOneBlock) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gateway/mapping/signature.h"
 #include "tests/unit/gateway/shown.h"
 
 namespace baton::gateway {
@@ -115,9 +116,72 @@ TEST(AnthropicRequestTest, UnknownMembersOfNestedObjectsAreNamed) {
           {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1", "is_error": true}]}]})");
   EXPECT_THAT(read.ignored,
               ElementsAre("system[].y", "messages[].content[].cache_control.scope",
-                          "messages[].content[].citations", "messages[].id", "messages[].content[].is_error",
-                          "tools[].defer_loading", "tool_choice.z", "thinking.x"));
-  EXPECT_EQ(read.request.thinking().show(), v1::Thinking::SHOW_NONE);
+                          "messages[].content[].citations", "messages[].id", "tool_choice.z", "thinking.x"));
+  // The signature carries the text that is not shown.
+  EXPECT_TRUE(read.hide_thinking);
+  EXPECT_EQ(read.request.thinking().show(), v1::Thinking::SHOW_UNSPECIFIED);
+  EXPECT_TRUE(read.request.conversation().tools(0).deferred());
+  EXPECT_EQ(read.request.conversation().messages(3).content(), "Error: 1");
+}
+
+TEST(AnthropicRequestTest, AToolThatIsLoadedLateIsDescribedWhereItIsReferredTo) {
+  const AnthropicMessages read = ReadMessages(R"({"max_tokens": 5,
+      "tools": [{"name": "g", "description": "G.", "input_schema": {"type": "object", "b": 1}, "defer_loading": true},
+                {"name": "f", "input_schema": {"type": "object"}}],
+      "messages": [{"role": "user", "content": "hi"},
+          {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content":
+              [{"type": "tool_reference", "tool_name": "g"}, {"type": "tool_reference", "tool_name": "h"}]}]}]})");
+  const v1::Conversation& conversation = read.request.conversation();
+  EXPECT_TRUE(conversation.tools(0).deferred());
+  EXPECT_FALSE(conversation.tools(1).deferred());
+  EXPECT_EQ(
+      conversation.messages(2).content(),
+      R"({"type":"function","function":{"name":"g","description":"G.","parameters":{"type":"object","b":1}}})"
+      "[tool_reference: left out, this model reads text alone]");
+}
+
+TEST(AnthropicRequestTest, ToolsThatTheClientRunsHaveTheirSchema) {
+  const auto tool = [](const std::string& type) {
+    return ReadMessages(
+        AnthropicWith(R"("tools": [{"name": "n", "type": ")" + type + R"(", "max_characters": 7}])"));
+  };
+  for (const char* const type : {"bash_20250124", "text_editor_20250728", "memory_20250818"}) {
+    const AnthropicMessages read = tool(type);
+    const v1::Tool& made = read.request.conversation().tools(0);
+    EXPECT_EQ(made.name(), "n");
+    EXPECT_NE(made.description(), "");
+    const Json schema = Json::parse(made.parameters_json());
+    EXPECT_TRUE(schema["properties"].contains("command")) << type;
+    for (const Json& required : schema.value("required", Json::array())) {
+      EXPECT_TRUE(schema["properties"].contains(required.get<std::string>())) << type;
+    }
+    EXPECT_THAT(read.ignored, testing::IsEmpty());
+  }
+  for (const char* const type :
+       {"web_search_20250305", "computer_20250124", "bash_", "bash_x", "code_execution_20250522"}) {
+    const auto refused = ReadAnthropicMessages(
+        Json::parse(AnthropicWith(R"("tools": [{"name": "n", "type": ")" + std::string(type) + "\"}]")));
+    EXPECT_THAT(std::string(refused.status().message()), StartsWith("tools[0].type: ")) << type;
+  }
+}
+
+TEST(AnthropicRequestTest, ThinkingComesBackInItsSignature) {
+  const auto thinking = [](const std::string& signature, const std::string& shown = "") {
+    return ReadMessages(
+               R"({"max_tokens": 5, "messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": ")" +
+               shown + R"(", "signature": ")" + signature +
+               R"("}, {"type": "text", "text": "a"}]}, {"role": "user", "content": "b"}]})")
+        .request.conversation()
+        .messages(0)
+        .reasoning_content();
+  };
+  EXPECT_EQ(thinking(SignatureOf("h\xc3\xa9, \xf0\x9f\x98\x80")), "h\xc3\xa9, \xf0\x9f\x98\x80");
+  EXPECT_EQ(thinking(SignatureOf("hidden"), "shown"), "shown");
+  for (const std::string& signature : {SignatureOf(""), std::string("EqQBCgIYAhIM"), std::string("baton.***"),
+                                      SignatureOf("\xff\xfe"), std::string("")}) {
+    EXPECT_EQ(thinking(signature), "") << signature;
+  }
 }
 
 TEST(AnthropicRequestTest, MessagesAreBounded) {

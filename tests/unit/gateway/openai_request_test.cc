@@ -164,7 +164,9 @@ TEST(OpenAiRequestTest, Constraints) {
 
 TEST(OpenAiRequestTest, Thinking) {
   EXPECT_EQ(Shown(Chat(OpenAiWith(R"("reasoning_effort": "high")")).request.thinking()),
-            R"({"effort":"high"})");
+            R"({"enabled":true,"effort":"high"})");
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("reasoning_effort": "hihg")")),
+              HasSubstr("reasoning_effort: not one of none, "));
   EXPECT_EQ(Shown(Chat(OpenAiWith(R"("reasoning_effort": "none")")).request.thinking()),
             R"({"enabled":false})");
   const OpenAiChat chat =

@@ -167,7 +167,7 @@ TEST(ResponsesRequestTest, HowItIsAnswered) {
   EXPECT_EQ(Shown(read.request.sampling()), R"({"temperature":0.5,"top_p":0.25})");
   EXPECT_EQ(read.request.options().session_id(), "s");
   EXPECT_EQ(read.request.overflow().mode(), v1::Overflow::MODE_DROP_OLDEST);
-  EXPECT_EQ(Shown(read.request.thinking()), R"({"effort":"low"})");
+  EXPECT_EQ(Shown(read.request.thinking()), R"({"enabled":true,"effort":"low"})");
   EXPECT_EQ(read.request.constraint().json_schema(), R"({"z":1,"a":2})");
   EXPECT_TRUE(read.stream);
   EXPECT_THAT(read.ignored, ElementsAre("beam"));
