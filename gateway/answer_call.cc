@@ -247,7 +247,10 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   void OnDone(size_t which, const absl::Status& status) {
     --running_;
     if (gone_ || ended_) return;
-    if (!status.ok()) return Fail(several() ? OfPrompt(which, status) : status);
+    if (!status.ok()) {
+      const absl::Status told = InWordsOf(format_.api, status);
+      return Fail(several() ? OfPrompt(which, told) : told);
+    }
     StartCalls();
     if (running_ > 0) return;
     const absl::Status whole = answer_.CheckWhole(several() ? requests_.size() * choices_ : 1);

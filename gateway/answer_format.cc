@@ -25,12 +25,10 @@ std::string NewRequestId() {
 }
 
 AnswerFormat OpenAiErrors(Api api, const std::string& request_id) {
-  AnswerFormat format;
-  format.error = [api](const absl::Status& status, const std::string&) {
-    return Shown(OpenAiError(InWordsOf(api, status)));
-  };
-  format.error_event = [api](const absl::Status& status, const std::string&) {
-    return Event(OpenAiError(InWordsOf(api, status)));
+  AnswerFormat format{.api = api};
+  format.error = [](const absl::Status& status, const std::string&) { return Shown(OpenAiError(status)); };
+  format.error_event = [](const absl::Status& status, const std::string&) {
+    return Event(OpenAiError(status));
   };
   format.status_of = HttpStatusOf;
   format.request_id = request_id;
@@ -38,12 +36,12 @@ AnswerFormat OpenAiErrors(Api api, const std::string& request_id) {
 }
 
 AnswerFormat AnthropicErrors(const std::string& request_id) {
-  AnswerFormat format;
+  AnswerFormat format{.api = Api::kMessages};
   format.error = [](const absl::Status& status, const std::string& id) {
-    return Shown(AnthropicError(InWordsOf(Api::kMessages, status), id));
+    return Shown(AnthropicError(status, id));
   };
   format.error_event = [](const absl::Status& status, const std::string& id) {
-    return Event("error", AnthropicError(InWordsOf(Api::kMessages, status), id));
+    return Event("error", AnthropicError(status, id));
   };
   format.status_of = AnthropicStatusOf;
   format.request_id = request_id;
@@ -93,20 +91,20 @@ AnswerFormat FormatOf(const ResponsesRequest& wanted, const std::string& request
 
 AnswerFormat FormatOf(const AnthropicMessages& wanted, const std::string& request_id) {
   AnswerFormat format = AnthropicErrors(request_id);
-  if (wanted.stream) {
-    const auto events = std::make_shared<AnthropicEvents>(wanted.hide_thinking);
+  if (wanted.answer.stream) {
+    const auto events = std::make_shared<AnthropicEvents>(wanted.answer);
     format.piece = [events](const v1::GenerateResponse& event) { return events->Add(event); };
     format.last = [events](const v1::Usage& usage) { return events->End(usage); };
   } else {
-    format.whole = [hide = wanted.hide_thinking](const Answer& answer, const v1::Usage& usage) {
-      return Shown(AnthropicWhole(answer, usage, hide));
+    format.whole = [show = wanted.answer](const Answer& answer, const v1::Usage& usage) {
+      return Shown(AnthropicWhole(answer, usage, show));
     };
   }
   return format;
 }
 
 http::Response ErrorResponse(const absl::Status& status, const AnswerFormat& format) {
-  http::Response response{.status = format.status_of(status.code()),
+  http::Response response{.status = format.status_of(status),
                           .headers = format.headers,
                           .body = format.error(status, format.request_id)};
   for (const char* const name : kRequestIdHeaders) response.headers.emplace_back(name, format.request_id);

@@ -20,13 +20,15 @@ namespace baton::gateway {
 
 // How a vendor writes an answer. Either `whole` or both of the others.
 struct AnswerFormat {
+  // In whose words the router's errors are put (InWordsOf), before they are written.
+  Api api = Api::kChat;
   std::function<std::string(const Answer&, const v1::Usage&)> whole;
   std::function<std::string(const v1::GenerateResponse&)> piece;
   std::function<std::string(const v1::Usage&)> last;
   // The body of an answer that failed, and its event in the middle of a stream; both may name the request.
   std::function<std::string(const absl::Status&, const std::string& request_id)> error;
   std::function<std::string(const absl::Status&, const std::string& request_id)> error_event;
-  int (*status_of)(absl::StatusCode) = nullptr;
+  int (*status_of)(const absl::Status&) = nullptr;
   // Names the request as long as the router has not.
   std::string request_id;
   // Of every answer.

@@ -15,19 +15,23 @@ constexpr std::string_view kAll = "*";
 constexpr const char* kPreflightSeconds = "7200";
 constexpr size_t kMaxOriginBytes = 300;
 
+std::string Lower(std::string_view text) {
+  return absl::AsciiStrToLower(absl::string_view(text.data(), text.size()));
+}
+
 // host:port, without the port that goes without saying.
 std::string Authority(std::string_view host, std::string_view scheme) {
-  std::string authority = absl::AsciiStrToLower(absl::string_view(host.data(), host.size()));
+  std::string authority = Lower(host);
   const std::string_view usual = scheme == "https" ? ":443" : ":80";
   if (authority.ends_with(usual)) authority.resize(authority.size() - usual.size());
   return authority;
 }
 
 // {scheme, authority} of an origin; both empty: it is none, such as "null".
-std::pair<std::string_view, std::string> PartsOf(std::string_view origin) {
+std::pair<std::string, std::string> PartsOf(std::string_view origin) {
   const size_t end = origin.find("://");
   if (end == std::string_view::npos) return {};
-  const std::string_view scheme = origin.substr(0, end);
+  const std::string scheme = Lower(origin.substr(0, end));
   return {scheme, Authority(origin.substr(end + 3), scheme)};
 }
 
@@ -39,8 +43,10 @@ bool IsLoopback(std::string_view address) {
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string_view::npos);
 }
 
+// A key that no browser adds by itself, as it does passwords of HTTP's own schemes.
 bool HasKey(const http::Request& request) {
-  return !request.Header("authorization").empty() || !request.Header("x-api-key").empty();
+  return Lower(request.Header("authorization")).starts_with("bearer ") ||
+         !request.Header("x-api-key").empty();
 }
 
 }  // namespace
@@ -51,8 +57,9 @@ Origins::Origins(std::vector<std::string> allowed, std::string_view listen)
 absl::Status Origins::Check(std::string_view origin) {
   const auto [scheme, authority] = PartsOf(origin);
   const bool plain = origin.size() <= kMaxOriginBytes && std::ranges::all_of(origin, absl::ascii_isgraph);
-  if (origin == kAll || (plain && !scheme.empty() && !authority.empty() &&
-                         authority.find_first_of("/?#@") == std::string::npos)) {
+  if (origin == kAll || origin == "null" || origin == "file://" ||
+      (plain && !scheme.empty() && !authority.empty() &&
+       authority.find_first_of("/?#@") == std::string::npos)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -63,7 +70,7 @@ absl::Status Origins::Check(std::string_view origin) {
 
 bool Origins::Allowed(std::string_view origin) const {
   return std::ranges::any_of(allowed_, [&](const std::string& one) {
-    return one == kAll || (PartsOf(one) == PartsOf(origin) && PartsOf(one).first != "");
+    return one == kAll || one == origin || (PartsOf(one) == PartsOf(origin) && !PartsOf(one).first.empty());
   });
 }
 
@@ -75,13 +82,17 @@ std::string Origins::WhyRefused(const http::Request& request) const {
                        origin.substr(0, kMaxOriginBytes), why);
   };
   const std::string_view host = request.Header("host");
-  if (local_ && !IsLoopback(absl::AsciiStrToLower(absl::string_view(host.data(), host.size())))) {
+  if (local_ && !IsLoopback(Lower(host))) {
     return refused("may not use this server under a name that is not this machine's own");
   }
   if (HasKey(request)) return "";
   const auto [scheme, authority] = PartsOf(origin);
-  // A proxy in front has the page's host, too. What a page can't send by itself is this header.
-  for (const std::string_view own : {host, request.Header("x-forwarded-host")}) {
+  // Pages that this machine serves itself are its user's, and a proxy in front of the server may leave
+  // theirs.
+  if (local_ && IsLoopback(authority)) return "";
+  // A proxy has the page's host, too, and the first of several names it first. No page can send this header.
+  const std::string_view forwarded = request.Header("x-forwarded-host");
+  for (const std::string_view own : {host, forwarded.substr(0, forwarded.find(','))}) {
     if (!authority.empty() && !own.empty() && authority == Authority(own, scheme)) return "";
   }
   return refused("may not use this server without a key");

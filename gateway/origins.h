@@ -1,9 +1,9 @@
 // Origins: which web pages may use the gateway. A browser lets any page send a simple request to any server,
 // also to one on the user's own machine, and says only whose page it is (`Origin`; the Fetch standard). So a
-// request from another site's page is refused unless it has a key, which no simple request can have, or the
-// operator has named its origin; pages that are named may read the answers too (CORS). A server on a loopback
-// address takes pages under a local host's name alone: under any other, a foreign page may have been led here
-// (DNS rebinding). Immutable; any thread.
+// request from another site's page is refused unless it has a key of ours, which no simple request can have,
+// or the operator has named its origin; pages that are named may read the answers too (CORS). A server on a
+// loopback address takes pages under a local host's name alone: under any other, a foreign page may have been
+// led here (DNS rebinding). Immutable; any thread.
 #pragma once
 
 #include <string>
@@ -17,17 +17,18 @@ namespace baton::gateway {
 
 class Origins {
  public:
-  // `allowed`: "https://chat.example.com", or "*" for all. `listen`: the server's own address.
+  // `allowed`: "https://chat.example.com"; "null" and "file://", which pages without a site have; or "*" for
+  // all. `listen`: the server's own address.
   Origins(std::vector<std::string> allowed, std::string_view listen);
   // INVALID_ARGUMENT: it is no origin.
   static absl::Status Check(std::string_view origin);
 
   // Empty: it may be answered.
   std::string WhyRefused(const http::Request& request) const;
-  // A browser's question whether a page may send a request.
+  // It is a browser's question whether a page that is named may send a request.
   bool IsPreflight(const http::Request& request) const;
   http::Response Preflight(const http::Request& request) const;
-  // By which a browser lets the page read the answer to this request.
+  // These let a browser show the page the answer to this request.
   http::Headers HeadersFor(const http::Request& request) const;
 
  private:

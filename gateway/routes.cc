@@ -246,7 +246,10 @@ void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& fo
   exchange->OnGone([context] { context->TryCancel(); });
   call(context.get(), &messages->request, &messages->answer,
        [exchange, context, messages, format, show](const grpc::Status& status) {
-         if (!status.ok()) return exchange->Answer(ErrorResponse(rpc::FromGrpc(status), format));
+         if (!status.ok()) {
+           const absl::Status told = InWordsOf(format.api, rpc::FromGrpc(status));
+           return exchange->Answer(ErrorResponse(told, format));
+         }
          http::Response response = show(messages->answer);
          response.headers.insert(response.headers.end(), format.headers.begin(), format.headers.end());
          exchange->Answer(std::move(response));
@@ -296,7 +299,7 @@ void Routes::CountTokens(const Handle& exchange) {
 }
 
 void Routes::Tokenize(const Handle& exchange) {
-  AnswerFormat format = OpenAiErrors(Api::kCompletion, exchange->id());
+  AnswerFormat format = OpenAiErrors(Api::kTokens, exchange->id());
   const auto body = Body(exchange, format);
   if (!body.has_value()) return;
   std::vector<std::string> ignored;
@@ -316,7 +319,7 @@ void Routes::Tokenize(const Handle& exchange) {
 }
 
 void Routes::Detokenize(const Handle& exchange) {
-  AnswerFormat format = OpenAiErrors(Api::kCompletion, exchange->id());
+  AnswerFormat format = OpenAiErrors(Api::kTokens, exchange->id());
   const auto body = Body(exchange, format);
   if (!body.has_value()) return;
   std::vector<std::string> ignored;
@@ -334,7 +337,7 @@ void Routes::Detokenize(const Handle& exchange) {
 }
 
 void Routes::Moderations(const Handle& exchange) {
-  AnswerFormat format = OpenAiErrors(Api::kChat, exchange->id());
+  AnswerFormat format = OpenAiErrors(Api::kModerations, exchange->id());
   const auto body = Body(exchange, format);
   if (!body.has_value()) return;
   std::vector<std::string> ignored;

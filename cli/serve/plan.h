@@ -30,7 +30,7 @@ struct ServePlan {
   std::string metrics = "127.0.0.1:9470";
   // Of the gateway before the router; empty: there is none.
   std::string http;
-  std::vector<std::string> cors_origins;  // of the gateway
+  std::vector<std::string> cors_origins;  // whose pages may use it
   // Of the first worker; each further one's port is one higher, those of prefill workers first. With port 0
   // the system chooses each.
   std::string worker_listen = "127.0.0.1:0";

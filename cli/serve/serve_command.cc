@@ -225,6 +225,8 @@ int RunServe(ServeFlags flags, const CliContext& context) {
     return Misused("--moderation-model needs a router: leave --no-router out");
   if (flags.no_router && !flags.plan.http.empty())
     return Misused("--http needs a router: leave --no-router out");
+  if (flags.plan.http.empty() && !flags.plan.cors_origins.empty())
+    return Misused("--cors-origin is about --http: give that, too");
   if (!flags.plan.kv_disk.empty()) {
     std::error_code error;
     std::filesystem::create_directories(flags.plan.kv_disk, error);

@@ -66,9 +66,9 @@ Json BlockOf(const v1::PartStart& start) {
 }
 
 // The edit that has cleared something of the conversation, and how much; null: none has.
-Json AppliedEdits(const v1::Started& started) {
+Json AppliedEdits(const AnthropicAnswer& wanted, const v1::Started& started) {
   const v1::ContextReport& report = started.context();
-  if (report.cleared_tool_results() == 0) return nullptr;
+  if (!wanted.tell_edits || report.cleared_tool_results() == 0) return nullptr;
   const Json edit = {{"type", "clear_tool_uses_20250919"},
                      {"cleared_tool_uses", report.cleared_tool_results()},
                      {"cleared_input_tokens", report.removed_tokens()}};
@@ -77,7 +77,7 @@ Json AppliedEdits(const v1::Started& started) {
 
 }  // namespace
 
-Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, bool hide_thinking) {
+Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, const AnthropicAnswer& wanted) {
   const Answer::Choice& choice = answer.choices().front();
   Json message = MessageFrame(answer.started());
   for (const Answer::Part& part : choice.parts) {
@@ -92,7 +92,7 @@ Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, bool hide_thin
       }
     } else if (part.start.kind() != v1::PartStart::KIND_THINKING) {
       block["text"] = part.text;
-    } else if (hide_thinking) {
+    } else if (wanted.hide_thinking) {
       block["signature"] = SignatureOf(part.text);
     } else {
       block["thinking"] = part.text;
@@ -105,7 +105,7 @@ Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, bool hide_thin
   message["stop_reason"] = StopOf(*choice.finished);
   message["stop_sequence"] = StopSequence(*choice.finished);
   message["usage"] = AnthropicUsage(usage);
-  if (Json edits = AppliedEdits(answer.started()); !edits.is_null()) {
+  if (Json edits = AppliedEdits(wanted, answer.started()); !edits.is_null()) {
     message["context_management"] = std::move(edits);
   }
   return message;
@@ -122,7 +122,7 @@ std::string AnthropicEvents::Text(const std::string& text, bool arguments) {
   Json delta;
   if (arguments) {
     delta = {{"type", "input_json_delta"}, {"partial_json", text}};
-  } else if (kind_ == v1::PartStart::KIND_THINKING && hide_thinking_) {
+  } else if (kind_ == v1::PartStart::KIND_THINKING && wanted_.hide_thinking) {
     hidden_ += text;
     return "";
   } else if (kind_ == v1::PartStart::KIND_THINKING) {
@@ -183,7 +183,8 @@ std::string AnthropicEvents::End(const v1::Usage& usage) {
   Json last = {{"type", "message_delta"},
                {"delta", {{"stop_reason", StopOf(finished_)}, {"stop_sequence", StopSequence(finished_)}}},
                {"usage", AnthropicUsage(usage)}};
-  if (Json edits = AppliedEdits(started_); !edits.is_null()) last["context_management"] = std::move(edits);
+  if (Json edits = AppliedEdits(wanted_, started_); !edits.is_null())
+    last["context_management"] = std::move(edits);
   return Event("message_delta", last) + Event("message_stop", {{"type", "message_stop"}});
 }
 

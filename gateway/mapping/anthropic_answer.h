@@ -10,12 +10,21 @@
 
 namespace baton::gateway {
 
-// The whole body. hide_thinking: AnthropicMessages'.
-Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, bool hide_thinking = false);
+// How a request wants its answer.
+struct AnthropicAnswer {
+  bool stream = false;
+  // Blocks of thinking are shown without their text.
+  bool hide_thinking = false;
+  // It is told what was cleared of the conversation.
+  bool tell_edits = false;
+};
+
+// The whole body.
+Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, const AnthropicAnswer& wanted);
 
 class AnthropicEvents {
  public:
-  explicit AnthropicEvents(bool hide_thinking = false) : hide_thinking_(hide_thinking) {}
+  explicit AnthropicEvents(const AnthropicAnswer& wanted) : wanted_(wanted) {}
 
   // Bytes of the event stream; empty: nothing to say.
   std::string Add(const v1::GenerateResponse& event);
@@ -27,7 +36,7 @@ class AnthropicEvents {
   std::string Text(const std::string& text, bool arguments);
   std::string Close();
 
-  const bool hide_thinking_;
+  const AnthropicAnswer wanted_;
   std::string hidden_;  // thinking of the block that is open
   v1::Started started_;
   v1::Finished finished_;

@@ -62,7 +62,7 @@ absl::StatusOr<std::optional<std::string>> TextOfDocument(JsonObject& block) {
 
 // The text of a block of any type, or a text that stands for it. A reference to a tool is its description.
 absl::StatusOr<std::string> TextOrStandIn(JsonObject& block, std::string_view type,
-                                          const v1::Conversation& conversation) {
+                                          ToolReferences& references) {
   std::optional<std::string> text;
   if (type == "document") {
     BATON_ASSIGN_OR_RETURN(text, TextOfDocument(block));
@@ -70,7 +70,7 @@ absl::StatusOr<std::string> TextOrStandIn(JsonObject& block, std::string_view ty
     BATON_ASSIGN_OR_RETURN(text, TextsIn(block, "content"));
   } else if (type == "tool_reference") {
     BATON_ASSIGN_OR_RETURN(const auto name, block.Text("tool_name"));
-    text = DescriptionOf(conversation, name.value_or(""));
+    text = references.Text(name.value_or(""));
   }
   return text.value_or(StandIn(type));
 }
@@ -80,7 +80,7 @@ enum class TextsOf { kSystem, kSystemWithoutBilling, kResult };
 // Texts: a string, or blocks of the type "text"; a tool's result may have others. `of`: the object that they
 // are in.
 absl::Status AddTexts(const JsonObject& of, const Json& content, const std::string& where, TextsOf what,
-                      const v1::Conversation& conversation, v1::Message* message) {
+                      ToolReferences& references, v1::Message* message) {
   const auto shown = [what](std::string text) {
     return what == TextsOf::kSystemWithoutBilling ? WithoutBillingLine(std::move(text)) : text;
   };
@@ -100,7 +100,8 @@ absl::Status AddTexts(const JsonObject& of, const Json& content, const std::stri
       if (left.empty() && !text.value_or("").empty()) continue;
       AddText(left, mark, message, reusable);
     } else if (what == TextsOf::kResult && type.has_value()) {
-      BATON_ASSIGN_OR_RETURN(const std::string text, TextOrStandIn(block, *type, conversation));
+      if (type == "tool_reference") message->set_describes_tool(true);
+      BATON_ASSIGN_OR_RETURN(const std::string text, TextOrStandIn(block, *type, references));
       AddText(text, mark, message, reusable);
     } else {
       return block.Wrong("type", fmt::format("\"{}\" is not served here", type.value_or("")));
@@ -116,7 +117,7 @@ bool IsEmpty(const v1::Message& message) {
 
 // One message may hold results of tools, which are messages of their own here.
 absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::string& where,
-                         v1::Conversation* conversation) {
+                         ToolReferences& references, v1::Conversation* conversation) {
   BATON_ASSIGN_OR_RETURN(JsonObject message, body.Inside(json, where));
   BATON_ASSIGN_OR_RETURN(const auto role, message.Text("role"));
   if (role != "user" && role != "assistant" && role != "system")
@@ -171,7 +172,7 @@ absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::st
       if (failed.value_or(false)) AddText(kFailed, std::nullopt, &result);
       if (const Json* const told = block.Find("content"); told != nullptr) {  // null: absent
         BATON_RETURN_IF_ERROR(
-            AddTexts(block, *told, place + ".content", TextsOf::kResult, *conversation, &result));
+            AddTexts(block, *told, place + ".content", TextsOf::kResult, references, &result));
       }
       if (mark.has_value()) *result.mutable_cache() = *mark;
     } else if (role == "assistant" && type.has_value()) {
@@ -249,20 +250,20 @@ absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1:
   request->set_model(model.value_or(""));
   // Messages may refer to tools.
   BATON_RETURN_IF_ERROR(ReadAnthropicTools(body, request->mutable_conversation()));
+  ToolReferences references(request->conversation());
   if (const Json* const system = body.Find("system"); system != nullptr) {  // null: absent
     v1::Message message;
     message.set_role("system");
-    BATON_RETURN_IF_ERROR(
-        AddTexts(body, *system, "system",
-                 rules.drop_billing_header ? TextsOf::kSystemWithoutBilling : TextsOf::kSystem,
-                 request->conversation(), &message));
+    BATON_RETURN_IF_ERROR(AddTexts(
+        body, *system, "system",
+        rules.drop_billing_header ? TextsOf::kSystemWithoutBilling : TextsOf::kSystem, references, &message));
     if (!IsEmpty(message)) *request->mutable_conversation()->add_messages() = std::move(message);
   }
   BATON_ASSIGN_OR_RETURN(const Json* const messages, body.List("messages", kMaxMessages));
   if (messages == nullptr) return body.Wrong("messages", "absent");
   for (size_t i = 0; i < messages->size(); ++i) {
-    BATON_RETURN_IF_ERROR(
-        ReadMessage(body, (*messages)[i], fmt::format("messages[{}]", i), request->mutable_conversation()));
+    BATON_RETURN_IF_ERROR(ReadMessage(body, (*messages)[i], fmt::format("messages[{}]", i), references,
+                                      request->mutable_conversation()));
   }
   // An answer goes on with the text that the client begins it with.
   if (v1::Conversation& whole = *request->mutable_conversation(); !whole.messages().empty()) {
@@ -281,7 +282,7 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   AnthropicMessages made;
   v1::ChatRequest& request = made.request;
-  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request, &made.hide_thinking));
+  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request, &made.answer.hide_thinking));
   BATON_RETURN_IF_ERROR(ReadOutputConfig(body, &request));
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
   BATON_ASSIGN_OR_RETURN(const auto max_tokens, body.Whole("max_tokens", 0, kMaxTokens));
@@ -302,7 +303,8 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(body));
   if (mark.has_value()) *request.mutable_options()->mutable_cache() = *mark;
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
-  made.stream = stream.value_or(false);
+  made.answer.stream = stream.value_or(false);
+  made.answer.tell_edits = body.Find("context_management") != nullptr;
   BATON_RETURN_IF_ERROR(RefuseForeign(body, {"mcp_servers", "container"}));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(ReadServiceTier(body, {"auto", "standard_only"}));
@@ -320,6 +322,8 @@ absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& json, cons
   // The effort alone of these is a part of a prompt.
   BATON_RETURN_IF_ERROR(ReadOutputConfig(body, made.mutable_chat()));
   made.mutable_chat()->clear_constraint();
+  BATON_RETURN_IF_ERROR(
+      ReadOverflow(body, v1::Overflow::MODE_CLAMP_OUTPUT, made.mutable_chat()->mutable_overflow()));
   body.Skip({"max_tokens", "metadata", "stream"});
   if (ignored != nullptr) *ignored = body.Ignored();
   return made;

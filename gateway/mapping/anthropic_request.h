@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
+#include "gateway/mapping/anthropic_answer.h"
 #include "gateway/mapping/json_object.h"
 
 namespace baton::gateway {
@@ -20,9 +21,7 @@ struct AnthropicRules {
 
 struct AnthropicMessages {
   v1::ChatRequest request;
-  bool stream = false;
-  // Blocks of thinking are shown without their text.
-  bool hide_thinking = false;
+  AnthropicAnswer answer;
   std::vector<std::string> ignored;
 };
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/status.h"
 #include "gateway/mapping/cache_mark.h"
@@ -59,15 +60,19 @@ const KnownTool* FindKnown(std::string_view type) {
 
 }  // namespace
 
-std::optional<std::string> DescriptionOf(const v1::Conversation& conversation, std::string_view tool) {
-  for (const v1::Tool& one : conversation.tools()) {
-    if (one.name() != tool) continue;
-    Json function = {{"name", one.name()}, {"description", one.description()}};
-    const Json schema = Json::parse(one.parameters_json(), nullptr, /*allow_exceptions=*/false);
-    if (!schema.is_discarded()) function["parameters"] = schema;
-    return Json::object({{"type", "function"}, {"function", function}}).dump();
-  }
-  return std::nullopt;
+ToolReferences::ToolReferences(const v1::Conversation& conversation) {
+  for (const v1::Tool& tool : conversation.tools()) tools_.emplace(tool.name(), &tool);
+}
+
+std::optional<std::string> ToolReferences::Text(const std::string& tool) {
+  const auto found = tools_.find(tool);
+  if (found == tools_.end()) return std::nullopt;
+  if (!described_.insert(tool).second) return fmt::format("[{}: described above]", tool);
+  const v1::Tool& one = *found->second;
+  Json function = {{"name", one.name()}, {"description", one.description()}};
+  const Json schema = Json::parse(one.parameters_json(), nullptr, /*allow_exceptions=*/false);
+  if (!schema.is_discarded()) function["parameters"] = schema;
+  return Json::object({{"type", "function"}, {"function", function}}).dump();
 }
 
 absl::Status ReadAnthropicTools(JsonObject& body, v1::Conversation* conversation) {

@@ -1,6 +1,7 @@
 #include "gateway/mapping/client_words.h"
 
 #include <cctype>
+#include <string_view>
 
 #include "absl/strings/cord.h"
 
@@ -9,14 +10,16 @@ namespace {
 
 struct Words {
   std::string_view router;
-  // By Api. Empty: the router's word is left out.
+  // In each API. Empty: the router's word is left out.
   std::string_view chat, completion, responses, messages;
 
   std::string_view In(Api api) const {
     switch (api) {
       case Api::kChat:
+      case Api::kModerations:
         return chat;
       case Api::kCompletion:
+      case Api::kTokens:
         return completion;
       case Api::kResponses:
         return responses;
@@ -29,33 +32,31 @@ struct Words {
 
 constexpr Words Alike(std::string_view router, std::string_view all) { return {router, all, all, all, all}; }
 
-// The first that fits is taken, so longer ones stand before their beginnings.
-constexpr Words kWords[] = {
+// Names that stand anywhere in a message. The first that fits is taken, so longer ones stand before their
+// beginnings.
+constexpr Words kNames[] = {
     Alike("metadata \"authorization: Bearer KEY\" (baton commands: --api-key-file FILE)",
           "the header \"Authorization: Bearer KEY\" or \"x-api-key: KEY\""),
+    Alike("use Generate", "use /v1/completions"),
+    Alike("use Moderate", "use /v1/moderations"),
+    Alike("(ListModels)", "(GET /v1/models)"),
     // Sampling, and the end of an answer.
     Alike("stop.stop_token_ids", "stop_token_ids"),
     {"stop.stop", "stop", "stop", "stop", "stop_sequences"},
     {"stop.max_tokens", "max_tokens", "max_tokens", "max_output_tokens", "max_tokens"},
-    Alike("stop.", ""),
-    Alike("sampling.", ""),
-    Alike("output.", ""),
+    {"output.top_logprobs", "top_logprobs", "logprobs", "top_logprobs", "top_logprobs"},
+    Alike("output.logprobs", "logprobs"),
     Alike("options.session_id", "prompt_cache_key"),
     Alike("options.idempotency_key", "idempotency-key"),
     Alike("options.build", "x-baton-build"),
-    Alike("options.", ""),
-    // Prompts. Where messages are numbered otherwise, their numbers are left out.
+    Alike("options.cache", "cache_control"),
+    // Prompts. Where messages or tools are numbered otherwise, their numbers are left out.
     Alike("token_ids.ids", "prompt"),
-    Alike("token_ids", "prompt"),
-    {"text:", "text:", "prompt:", "text:", "text:"},
-    {"conversation.template_arguments", "chat_template_kwargs", "chat_template_kwargs",
-     "chat_template_kwargs", "chat_template_kwargs"},
+    Alike("conversation.template_arguments", "chat_template_kwargs"),
     {"conversation.continue_last", "continue_final_message", "continue_final_message", "input", "messages"},
     {"conversation.messages", "messages", "messages", "input", "messages"},
+    Alike("conversation.tools_cache", "tools.cache_control"),
     Alike("conversation.tools", "tools"),
-    {"conversation:", "messages:", "messages:", "input:", "messages:"},
-    {"arguments_json", "function.arguments", "arguments", "arguments", "input"},
-    {"parameters_json", "function.parameters", "parameters", "parameters", "input_schema"},
     // Tools, and the answer's form.
     Alike("tool_choice.mode", "tool_choice"),
     Alike("tool_choice.names", "tool_choice"),
@@ -66,11 +67,10 @@ constexpr Words kWords[] = {
     {"MODE_REQUIRED", "\"required\"", "\"required\"", "\"required\"", "\"any\""},
     {"constraint.json_schema", "response_format", "response_format", "text.format", "output_config.format"},
     {"constraint.json_object", "response_format", "response_format", "text.format", "output_config.format"},
-    Alike("constraint.regex", "regex"),
+    Alike("constraint.regex", "structured_outputs.regex"),
     Alike("constraint.lark", "structured_outputs.grammar"),
-    Alike("constraint.choice", "structured_outputs.choice"),
-    Alike("constraint.", "structured_outputs."),
-    {"constraint:", "response_format:", "response_format:", "text.format:", "output_config.format:"},
+    Alike("constraint.choices", "structured_outputs.choice"),
+    Alike("constraint.structural_tags", "response_format"),
     // The treatment of prompts that are too long.
     Alike("MODE_REFUSE", "\"refuse\""),
     Alike("MODE_CLAMP_OUTPUT", "\"clamp_output\""),
@@ -86,7 +86,30 @@ constexpr Words kWords[] = {
     {"thinking.enabled", "enable_thinking", "enable_thinking", "enable_thinking", "thinking.type"},
 };
 
-bool InName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; }
+// Names that are a message's field alone: elsewhere the same words may mean another thing.
+constexpr Words kFields[] = {
+    Alike("stop.", ""),
+    Alike("sampling.", ""),
+    Alike("output.", ""),
+    Alike("options.", ""),
+    Alike("constraint.", "structured_outputs."),
+    {"constraint:", "response_format:", "response_format:", "text.format:", "output_config.format:"},
+    {"conversation:", "messages:", "prompt:", "input:", "messages:"},
+    {"prompt:", "messages:", "prompt:", "input:", "messages:"},
+    {"text:", "messages:", "prompt:", "input:", "messages:"},
+};
+
+// Names inside a field's path, behind a dot.
+constexpr Words kInside[] = {
+    {"arguments_json", "function.arguments", "arguments", "arguments", "input"},
+    {"parameters_json", "function.parameters", "parameters", "parameters", "input_schema"},
+    Alike("cache", "cache_control"),
+    Alike("parts", "content"),
+};
+
+bool InName(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '/';
+}
 
 // The length of a number in brackets with which `text` begins; 0: there is none.
 size_t IndexAt(std::string_view text) {
@@ -95,39 +118,58 @@ size_t IndexAt(std::string_view text) {
   return end != std::string_view::npos && end > 1 && text[end] == ']' ? end + 1 : 0;
 }
 
+// A word that is a path's beginning goes on with a name, and any other ends.
+bool Fits(std::string_view word, std::string_view text) {
+  if (!text.starts_with(word)) return false;
+  const char end = word.back(), next = word.size() < text.size() ? text[word.size()] : ' ';
+  if (end == '.') return std::islower(static_cast<unsigned char>(next)) != 0;
+  return !InName(end) || next == '.' || !InName(next);
+}
+
 // Null: none fits there.
-const Words* WordsAt(std::string_view text) {
-  for (const Words& words : kWords) {
-    if (!text.starts_with(words.router)) continue;
-    // A word that is a path's beginning goes on with a name, and any other ends.
-    const char end = words.router.back();
-    const char next = words.router.size() < text.size() ? text[words.router.size()] : ' ';
-    const bool ends = end == '.' ? std::islower(static_cast<unsigned char>(next)) != 0
-                                 : !InName(end) || next == '.' || !InName(next);
-    if (ends) return &words;
+const Words* WordsAt(const auto& table, std::string_view text) {
+  for (const Words& words : table) {
+    if (Fits(words.router, text)) return &words;
   }
   return nullptr;
+}
+
+// The client numbers these otherwise: one message of it may be several, and tools are in namespaces.
+bool Renumbered(Api api, std::string_view router) {
+  if (router == "tool_choice.names") return true;
+  if (router == "conversation.messages") return api == Api::kResponses || api == Api::kMessages;
+  return router == "conversation.tools" && api == Api::kResponses;
 }
 
 }  // namespace
 
 std::string InWordsOf(Api api, const std::string& text) {
-  const std::string_view message = text;
-  const bool renumbered = api == Api::kResponses || api == Api::kMessages;
+  std::string_view rest = text;
+  if (api == Api::kTokens && Fits("token_ids", rest)) return "tokens" + text.substr(9);
+  if (api == Api::kModerations && Fits("texts", rest)) return "input" + text.substr(5);
   std::string said;
-  for (size_t at = 0; at < message.size();) {
-    const bool begins = at == 0 || !InName(message[at - 1]);
-    const Words* const words = WordsAt(message.substr(at));  // null: none
-    // These stand at a path's end: "messages[0].tool_calls[0].arguments_json".
-    const bool inside =
-        at > 0 && message[at - 1] == '.' && words != nullptr && words->router.ends_with("_json");
-    if (words == nullptr || !(begins || inside)) {
-      said += message[at++];
+  bool in_field = true, quoted = false;
+  char before = ' ';
+  while (!rest.empty()) {
+    const bool begins = !InName(before);
+    const Words* words = nullptr;  // null: the character stays
+    if (begins && !quoted) words = WordsAt(kNames, rest);
+    if (words == nullptr && in_field && begins) words = WordsAt(kFields, rest);
+    if (words == nullptr && in_field && before == '.') words = WordsAt(kInside, rest);
+    if (words == nullptr) {
+      before = rest.front();
+      if (before == '"') quoted = !quoted;
+      // The message's field ends here.
+      if (before == ' ' || (before == ':' && rest.size() > 1 && rest[1] == ' ')) in_field = false;
+      said += before;
+      rest.remove_prefix(1);
       continue;
     }
     said += words->In(api);
-    at += words->router.size();
-    if (renumbered && words->router == "conversation.messages") at += IndexAt(message.substr(at));
+    before = words->router.back();
+    if (before == ':') in_field = false;
+    rest.remove_prefix(words->router.size());
+    if (Renumbered(api, words->router)) rest.remove_prefix(IndexAt(rest));
   }
   return said;
 }

@@ -8,9 +8,11 @@
 
 namespace baton::gateway {
 
-// The API whose names are used.
-enum class Api { kChat, kCompletion, kResponses, kMessages };
+// The API whose names are used. kTokens: vLLM's /tokenize and /detokenize.
+enum class Api { kChat, kCompletion, kResponses, kMessages, kTokens, kModerations };
 
+// The field with which a message begins, and names of other fields behind it, but for those in quotes, which
+// may be the client's own words.
 std::string InWordsOf(Api api, const std::string& message);
 // The same error with another message.
 absl::Status InWordsOf(Api api, const absl::Status& status);

@@ -77,8 +77,6 @@ int HttpStatusOf(absl::StatusCode code) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
-    // The request asks for what this model can't do: with 501 clients would try again.
-    case absl::StatusCode::kUnimplemented:
       return 400;
     case absl::StatusCode::kUnauthenticated:
       return 401;
@@ -90,6 +88,8 @@ int HttpStatusOf(absl::StatusCode code) {
       return 429;
     case absl::StatusCode::kCancelled:
       return 499;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
     case absl::StatusCode::kUnavailable:
       return 503;
     case absl::StatusCode::kDeadlineExceeded:
@@ -99,14 +99,20 @@ int HttpStatusOf(absl::StatusCode code) {
   }
 }
 
-int AnthropicStatusOf(absl::StatusCode code) {
-  return code == absl::StatusCode::kUnavailable ? 529 : HttpStatusOf(code);
+int HttpStatusOf(const absl::Status& status) {
+  // The request asks for a thing that this model can't do: with 501 clients would try again. Another
+  // UNIMPLEMENTED is an older router's.
+  return rpc::HasReason(status, v1::REASON_NOT_SUPPORTED) ? 400 : HttpStatusOf(status.code());
+}
+
+int AnthropicStatusOf(const absl::Status& status) {
+  return absl::IsUnavailable(status) ? 529 : HttpStatusOf(status);
 }
 
 std::string FieldOf(const absl::Status& status) {
   const std::string message = Message(status);
   const size_t end = message.find(": ");
-  if (end == std::string::npos || !absl::IsInvalidArgument(status)) return "";
+  if (end == std::string::npos || HttpStatusOf(status) != 400) return "";
   const bool field = std::all_of(message.begin(), message.begin() + static_cast<ptrdiff_t>(end), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' || c == ']';
   });
@@ -118,7 +124,7 @@ bool ExceedsContext(const absl::Status& status) {
 }
 
 Json OpenAiError(const absl::Status& status) {
-  const int http = HttpStatusOf(status.code());
+  const int http = HttpStatusOf(status);
   const std::string field = FieldOf(status);
   return {{"error",
            {{"message", MessageToClients(status)},
@@ -136,7 +142,7 @@ Json AnthropicRefusal(int http, const std::string& why, const std::string& reque
 }
 
 Json AnthropicError(const absl::Status& status, const std::string& request_id) {
-  return AnthropicBody(AnthropicType(AnthropicStatusOf(status.code())), MessageToClients(status), request_id);
+  return AnthropicBody(AnthropicType(AnthropicStatusOf(status)), MessageToClients(status), request_id);
 }
 
 std::optional<RetryAfter> RetryAfterOf(const absl::Status& status) {

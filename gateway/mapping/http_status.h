@@ -8,13 +8,15 @@
 
 namespace baton::gateway {
 
-// 400 INVALID_ARGUMENT and FAILED_PRECONDITION, 401, 403, 404, 429 RESOURCE_EXHAUSTED, 499 CANCELLED, 501,
-// 503 UNAVAILABLE, 504 DEADLINE_EXCEEDED; else 500.
+// 400 INVALID_ARGUMENT, FAILED_PRECONDITION and OUT_OF_RANGE, 401, 403, 404, 429 RESOURCE_EXHAUSTED, 499
+// CANCELLED, 501, 503 UNAVAILABLE, 504 DEADLINE_EXCEEDED; else 500.
 int HttpStatusOf(absl::StatusCode code);
-// The same, but 529 for UNAVAILABLE, by which Anthropic's clients know that a service has too much to do.
-int AnthropicStatusOf(absl::StatusCode code);
+// The same, but 400 where the model can't do what is asked for (NOT_SUPPORTED).
+int HttpStatusOf(const absl::Status& status);
+// That, but 529 for UNAVAILABLE, by which Anthropic's clients know that a service has too much to do.
+int AnthropicStatusOf(const absl::Status& status);
 
-// Why an INVALID_ARGUMENT is one: the field that its message begins with ("stop.max_tokens: ..."); empty: it
+// Why an error is the request's: the field that its message begins with ("stop.max_tokens: ..."); empty: it
 // names none.
 std::string FieldOf(const absl::Status& status);
 // The conversation, or the prompt, does not fit the model's context.

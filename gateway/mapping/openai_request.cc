@@ -362,6 +362,10 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadSpecialTokens(body, request.mutable_output()));
   BATON_ASSIGN_OR_RETURN(const auto echo, body.Flag("echo"));
   if (echo.value_or(false)) {
+    if (request.overflow().clamp_output()) {
+      return body.Wrong("overflow",
+                        "with echo the whole prompt is a part of the answer: leave out one of both");
+    }
     if (top.has_value()) {
       return body.Wrong("echo", "not served here together with logprobs: there are none of a prompt");
     }

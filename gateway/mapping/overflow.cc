@@ -44,13 +44,22 @@ absl::StatusOr<std::optional<int64_t>> Amount(JsonObject& edit, std::string_view
   return amount;
 }
 
-absl::Status ClearToolUses(JsonObject& edit, v1::Overflow* overflow) {
+// The edit is known, and clears nothing that it says has to stay.
+bool Applies(const Json& edit) {
+  const auto type = edit.find("type");
+  if (type == edit.end() || (*type != kClearToolUses && *type != kClearThinking)) return false;
+  const auto excluded = edit.find("exclude_tools"), trigger = edit.find("trigger");
+  if (excluded != edit.end() && !excluded->is_null() && !excluded->empty()) return false;
+  return trigger == edit.end() || !trigger->is_object() || trigger->value("type", Json()) != "tool_uses";
+}
+
+absl::Status ClearToolUses(const Json& json, JsonObject& edit, v1::Overflow* overflow) {
   BATON_ASSIGN_OR_RETURN(const auto trigger, Amount(edit, "trigger", "input_tokens"));
   BATON_ASSIGN_OR_RETURN(const auto kept, Amount(edit, "keep", "tool_uses"));
   if (trigger == 0) return edit.Wrong("trigger", "0 tokens are no prompt");
-  BATON_RETURN_IF_ERROR(RefuseForeign(edit, {"exclude_tools", "clear_tool_inputs"}));
   // At least a quarter of the window goes, and whole results do.
-  edit.Skip({"clear_at_least"});
+  edit.Skip({"clear_at_least", "exclude_tools"});
+  if (json.value("clear_tool_inputs", Json()) == false) edit.Skip({"clear_tool_inputs"});
   overflow->set_mode(v1::Overflow::MODE_CLEAR_TOOL_RESULTS);
   overflow->set_window_tokens(static_cast<uint32_t>(trigger.value_or(kTriggerTokens)));
   if (kept.has_value()) overflow->set_keep_tool_results(static_cast<uint32_t>(*kept));
@@ -116,16 +125,15 @@ absl::Status ReadContextEdits(JsonObject& body, v1::ChatRequest* request) {
   BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*management, "context_management"));
   BATON_ASSIGN_OR_RETURN(const Json* const edits, fields.List("edits"));
   for (size_t i = 0; edits != nullptr && i < edits->size(); ++i) {
+    const Json& json = (*edits)[i];
     BATON_ASSIGN_OR_RETURN(JsonObject edit,
-                           fields.Inside((*edits)[i], fmt::format("context_management.edits[{}]", i)));
-    BATON_ASSIGN_OR_RETURN(const auto type, edit.Text("type"));
-    if (type == kClearToolUses) {
-      BATON_RETURN_IF_ERROR(ClearToolUses(edit, request->mutable_overflow()));
-    } else if (type == kClearThinking) {
-      BATON_RETURN_IF_ERROR(ClearThinking(edit, request->mutable_conversation()));
+                           fields.Inside(json, fmt::format("context_management.edits[{}]", i)));
+    // One that is not applied is ignored, and named so: the conversation is longer without it, and no other.
+    if (!Applies(json)) continue;
+    if (edit.Find("type")->get<std::string>() == kClearToolUses) {
+      BATON_RETURN_IF_ERROR(ClearToolUses(json, edit, request->mutable_overflow()));
     } else {
-      return edit.Wrong("type", fmt::format("\"{}\" is not served here, which knows {} and {}",
-                                            type.value_or(""), kClearToolUses, kClearThinking));
+      BATON_RETURN_IF_ERROR(ClearThinking(edit, request->mutable_conversation()));
     }
   }
   return absl::OkStatus();

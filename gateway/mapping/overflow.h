@@ -15,7 +15,8 @@ namespace baton::gateway {
 absl::Status ReadOverflow(JsonObject& body, v1::Overflow::Mode otherwise, v1::Overflow* overflow);
 
 // {"edits": [...]}: clear_tool_uses_20250919 is an overflow whose window is the edit's trigger;
-// clear_thinking_20251015 takes thinking out of the conversation here and now. Before ReadOverflow.
+// clear_thinking_20251015 takes thinking out of the conversation here and now. Edits that can't be applied
+// are ignored. Before ReadOverflow.
 absl::Status ReadContextEdits(JsonObject& body, v1::ChatRequest* request);
 
 }  // namespace baton::gateway

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "gateway/mapping/client_words.h"
 #include "gateway/mapping/http_status.h"
 #include "gateway/mapping/moderation.h"
 #include "gateway/mapping/sse.h"
@@ -240,7 +239,7 @@ std::string ResponsesEvents::End(const v1::Usage& usage) {
 }
 
 std::string ResponsesEvents::Fail(const absl::Status& status) {
-  const Json error = OpenAiError(InWordsOf(Api::kResponses, status))["error"];
+  const Json error = OpenAiError(status)["error"];
   Json code = HttpStatusOf(status.code()) == 429 ? "rate_limit_exceeded" : "server_error";
   if (started_.request_id().empty()) {
     return Say("error",

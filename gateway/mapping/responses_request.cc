@@ -17,6 +17,13 @@
 namespace baton::gateway {
 namespace {
 
+// The text of a value that is no list of parts. One that has a type, as a picture, is no text.
+std::string TextOrStandIn(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object() || !value.contains("type")) return value.dump();
+  return StandIn(value["type"].is_string() ? value["type"].get<std::string>() : "");
+}
+
 // A text, or a list of parts that are texts. stand_in: of tools' results, where any JSON is its text, and
 // parts that are none are left out, with a text in their place.
 absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, bool stand_in = false) {
@@ -24,13 +31,13 @@ absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, boo
   if (content == nullptr) return "";
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
-    if (stand_in) return content->dump();
+    if (stand_in) return TextOrStandIn(*content);
     return item.Wrong(name, "neither a text nor a list of parts");
   }
   std::string text;
   for (size_t i = 0; i < content->size(); ++i) {
     if (const Json& part = (*content)[i]; stand_in && !(part.is_object() && part.contains("type"))) {
-      text += part.is_string() ? part.get<std::string>() : part.dump();
+      text += TextOrStandIn(part);
       continue;
     }
     BATON_ASSIGN_OR_RETURN(JsonObject part,
@@ -83,9 +90,11 @@ class Items {
       return item.Wrong("type", "nothing is kept here to refer to: send the item itself");
     }
     if (type.ends_with("_call") && item.Find("call_id") != nullptr) return OtherCall(item, type);
-    if (type.ends_with("_call_output")) return Result(item);
+    const bool answers_call = item.Find("call_id") != nullptr;
+    if (type.ends_with("_call_output") || (type == "tool_search_output" && answers_call)) return Result(item);
     if (IsOfService(type)) {
-      *Turn().mutable_content() += StandIn(type);
+      // A conversation begins with no answer.
+      if (!conversation_.messages().empty()) *Turn().mutable_content() += StandIn(type);
       return absl::OkStatus();
     }
     return item.Wrong("type", fmt::format("items of the type \"{}\" are not served here", type));
@@ -154,7 +163,12 @@ class Items {
   }
 
   absl::Status Result(JsonObject& item) {
-    BATON_ASSIGN_OR_RETURN(const auto id, item.Text("call_id"));
+    BATON_ASSIGN_OR_RETURN(auto id, item.Text("call_id"));
+    BATON_ASSIGN_OR_RETURN(const auto type, item.Text("type"));
+    if (!id.has_value() && type == "local_shell_call_output") {
+      // Its id is the call's.
+      BATON_ASSIGN_OR_RETURN(id, item.Text("id"));
+    }
     if (!id.has_value()) return item.Wrong("call_id", "absent");
     BATON_ASSIGN_OR_RETURN(const std::string text, TextsOf(item, "output", /*stand_in=*/true));
     turn_ = nullptr;

@@ -1,6 +1,6 @@
 // Tools of OpenAI's Responses API: functions, alone or in namespaces. A model knows a function of a namespace
-// as SPACE__NAME; its calls go back to the client under the names that the client gave. What runs on the
-// vendor's servers, or takes another input than JSON, is INVALID_ARGUMENT. Source: the API reference of
+// as SPACE__NAME; its calls go back to the client under the names that the client gave. A tool that runs on
+// the vendor's servers, or takes another input than JSON, is INVALID_ARGUMENT. Source: the API reference of
 // OpenAI (responses). Each object is one request's; one thread.
 #pragma once
 

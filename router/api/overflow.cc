@@ -117,7 +117,8 @@ absl::StatusOr<Shortening> Shortening::Make(const v1::Conversation& conversation
       made.parts_.push_back({.tokens = saved, .from = i - made.frame_});
       made.ranges_.push_back({cleared_message, cleared_message + 1});
     };
-    if (made.mode_ == v1::Overflow::MODE_CLEAR_TOOL_RESULTS && message.role() == "tool") {
+    if (made.mode_ == v1::Overflow::MODE_CLEAR_TOOL_RESULTS && message.role() == "tool" &&
+        !message.describes_tool()) {
       clearable[i] = content - cleared;
       results.push_back(i);
       // What is no longer than the words that would stand for it stays.

@@ -56,7 +56,7 @@ class Shortening {
   static constexpr int64_t kMessageTokens = 8;
   static constexpr float kKeep = 0.75F;        // if the request names no share
   static constexpr uint32_t kToolResults = 3;  // that stay if the request names no number
-  static constexpr int64_t kFirst = 8;         // of a prompt, the share of its first tokens, if it names none
+  static constexpr int64_t kFirst = 8;  // that part of the window is a prompt's beginning, if it names none
   static constexpr char kCleared[] = "[This result was removed to save space.]";
 
   // Of a conversation that passed CheckConversation, which outlives it, and a mode that Shortens. Linear in

@@ -297,11 +297,12 @@ absl::StatusOr<v1::ContextReport> CutToFit(const ServedModel& model, const v1::G
   v1::ContextReport report;
   const int64_t room = RoomForPrompt(model, request);
   if (!Shortens(request.overflow()) || room <= 0) return report;
-  // A prompt that has lost its beginning-of-text token is one that the model was never trained on.
-  const auto text =
-      std::ranges::find_if_not(*tokens, [&](TokenId token) { return model.tokenizer->IsSpecial(token); });
+  // A prompt that has lost the tokens with which the tokenizer begins every text is one that the model was
+  // never trained on.
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> added, model.tokenizer->Encode("", true));
+  const auto [head, _] = std::ranges::mismatch(*tokens, added);
   const auto gone =
-      CutTokens(request.overflow(), std::ssize(*tokens), std::distance(tokens->begin(), text), room);
+      CutTokens(request.overflow(), std::ssize(*tokens), std::distance(tokens->begin(), head), room);
   if (!gone.ok()) return ExceedsContext(fmt::format("overflow: {}", std::string(gone.status().message())));
   tokens->erase(tokens->begin() + gone->begin, tokens->begin() + gone->end);
   report.set_removed_tokens(static_cast<uint32_t>(gone->end - gone->begin));
@@ -332,11 +333,12 @@ absl::Status SetReusable(const v1::GenerateRequest& request, baton::fleet::v1::D
 
 // The token that begins a call is never drawn. Where text begins one, an answer may have that text.
 void ForbidCalls(const output::MarkerTable& markers, v1::SamplingParams* sampling) {
-  constexpr float kNever = -100;
+  // A temperature divides it.
+  const float never = -100 * std::max(1.0F, sampling->temperature());
   const output::OutputFormat& format = markers.format();
   for (const std::string_view opener : {format.section_open, format.call_open}) {
     const auto id = markers.IdOf(opener);
-    if (id.has_value()) (*sampling->mutable_logit_bias())[id->value()] = kNever;
+    if (id.has_value()) (*sampling->mutable_logit_bias())[id->value()] = never;
   }
 }
 
@@ -347,9 +349,10 @@ struct Fitted {
   std::optional<v1::Conversation> conversation;
 };
 
-// Renders a conversation that may be shortened, so that it has at most `room` tokens.
+// Renders a conversation that may be shortened, so that it has at most `room` tokens. counted: nobody
+// computes it, and what can't be shortened to fit is no error.
 absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatRequest& request,
-                                   const Tenant& tenant, int64_t room,
+                                   const Tenant& tenant, int64_t room, bool counted,
                                    const RequestPreparer::Wanted& wanted) {
   const auto render = [&](const v1::Conversation& conversation) {
     return Render(model, conversation, request.thinking(), tenant, kMaxContexts, wanted);
@@ -394,7 +397,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     gone = more;
   }
   BATON_RETURN_IF_ERROR(rendered.status());
-  if (const int64_t most = MostForPrompt(model, request); std::ssize(rendered->tokens) > most) {
+  if (const int64_t most = MostForPrompt(model, request); !counted && std::ssize(rendered->tokens) > most) {
     return ExceedsContext(fmt::format(
         "conversation: of its prompt, {} tokens are left once overflow has taken away what it may, and {} "
         "fit beside the answer in the context of {}",
@@ -410,7 +413,8 @@ absl::StatusOr<Fitted> FitOrRender(const ServedModel& model, const v1::ChatReque
                                    const Tenant& tenant, int64_t contexts,
                                    const RequestPreparer::Wanted& wanted) {
   const int64_t room = RoomForPrompt(model, request);
-  if (Shortens(request.overflow()) && room > 0) return RenderToFit(model, request, tenant, room, wanted);
+  if (Shortens(request.overflow()) && room > 0)
+    return RenderToFit(model, request, tenant, room, contexts > 1, wanted);
   Fitted fitted;
   BATON_ASSIGN_OR_RETURN(fitted.rendered,
                          Render(model, request.conversation(), request.thinking(), tenant, contexts, wanted));

@@ -61,7 +61,7 @@ class RequestPreparer {
   struct Prompt {
     std::vector<TokenId> tokens;
     std::string text;                          // that was tokenized; empty if the request has token ids
-    std::optional<v1::ContextReport> context;  // of one that was made to fit
+    std::optional<v1::ContextReport> context;  // if it was made to fit
     int64_t neutralised = 0;                   // Prepared
   };
   // The prompt that Prepare would make of a tenant's request, which is checked as Check does. Takes what a
@@ -89,7 +89,8 @@ class RequestPreparer {
   // Its tokens, cut as its overflow says.
   absl::StatusOr<Prompt> FittingPrompt(const ServedModel& model, const v1::GenerateRequest& request,
                                        int64_t contexts, const Wanted& wanted) const;
-  // Adds what Generate and Chat share to the tokens in `decode`. clamp: Overflow.MODE_CLAMP_OUTPUT.
+  // Adds what Generate and Chat share to the tokens in `decode`. clamp: max_tokens is cut to
+  // the room that is left.
   template <typename Request>
   absl::StatusOr<Prepared> Complete(const ServedModel& model, const Request& request, const Tenant& tenant,
                                     baton::fleet::v1::DecodeRequest decode, uint32_t max_answer_bytes,

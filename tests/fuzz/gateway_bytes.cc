@@ -81,7 +81,7 @@ absl::Status CheckEvents(std::string_view stream) {
 absl::Status WriteStream(uint8_t kind, std::span<const uint8_t> bytes) {
   OpenAiChunks chunks(kind % 2 == 0 ? OpenAiKind::kChat : OpenAiKind::kCompletion, 1,
                       {.usage = true, .timing = true, .echoes = {"a", "b"}});
-  AnthropicEvents events;
+  AnthropicEvents events({});
   ResponsesEvents typed(1, Json::object(), {}), broken(1, Json::object(), {});
   Answer answer;
   std::string openai, anthropic, responses, failed;
@@ -108,7 +108,7 @@ absl::Status WriteStream(uint8_t kind, std::span<const uint8_t> bytes) {
   if (!answer.CheckWhole().ok()) return absl::OkStatus();
   OpenAiWhole(OpenAiKind::kChat, answer, usage, 1, {.timing = true});
   OpenAiWhole(OpenAiKind::kCompletion, answer, usage, 1, {.echoes = {"a", "b"}, .n = 2});
-  AnthropicWhole(answer, usage);
+  AnthropicWhole(answer, usage, {});
   ResponsesWhole(answer, usage, 1, Json::object(), {});
   return absl::OkStatus();
 }

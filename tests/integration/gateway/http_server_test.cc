@@ -258,6 +258,24 @@ TEST(HttpServerTest, WhereThereIsNoRoomTheClientThatIsWaitedForLongestGivesWay) 
   }
 }
 
+// As a host over HTTP/1.1: by it a page is known as the server's own.
+TEST(HttpServerTest, AnAuthorityIsTheHost) {
+  std::string host;
+  absl::Notification asked;
+  const auto server = Start({}, [&](std::shared_ptr<Exchange> exchange) {
+    host = exchange->request().Header("host");
+    exchange->Answer({});
+    asked.Notify();
+  });
+  const std::string head = http2::Literal(":method", "GET") + http2::Literal(":scheme", "http") +
+                           http2::Literal(":path", "/x") + http2::Literal(":authority", "gpu:8000");
+  HttpPeer peer(server->address());
+  ASSERT_TRUE(
+      peer.Send(std::string(http2::kPreface) + http2::Frame(4, 0, 0, "") + http2::Frame(1, 4 | 1, 1, head)));
+  ASSERT_TRUE(asked.WaitForNotificationWithTimeout(Scaled(absl::Seconds(10))));
+  EXPECT_EQ(host, "gpu:8000");
+}
+
 TEST(HttpServerTest, StreamsThatAreAnsweredGiveWayToNobody) {
   const std::string head = http2::Literal(":method", "POST") + http2::Literal(":scheme", "http") +
                            http2::Literal(":path", "/x") + http2::Literal(":authority", "h");

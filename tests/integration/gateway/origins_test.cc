@@ -51,14 +51,22 @@ TEST(OriginsTest, APageOfAnotherSiteNeedsAKeyOrTheOperatorsWord) {
     EXPECT_EQ(open.WhyRefused(request).empty(), one.open) << open.WhyRefused(request);
     EXPECT_EQ(named.WhyRefused(request).empty(), one.named) << named.WhyRefused(request);
     EXPECT_THAT(all.WhyRefused(request), IsEmpty());
-    for (const char* const key : {"authorization", "x-api-key"}) {
-      EXPECT_THAT(open.WhyRefused(From(one.origin, one.host, {{key, "k"}})), IsEmpty());
+    for (const std::pair<std::string, std::string> key :
+         {std::pair("authorization", "Bearer k"), {"x-api-key", "k"}}) {
+      EXPECT_THAT(open.WhyRefused(From(one.origin, one.host, {key})), IsEmpty());
     }
+    // A browser adds a password by itself.
+    EXPECT_EQ(open.WhyRefused(From(one.origin, one.host, {{"authorization", "Basic dTpw"}})).empty(),
+              one.open);
   }
   // A proxy may call the server by another name than the page does.
   EXPECT_THAT(open.WhyRefused(From("https://chat.example.com", "upstream:8000",
-                                   {{"x-forwarded-host", "chat.example.com"}})),
+                                   {{"x-forwarded-host", "chat.example.com, inner"}})),
               IsEmpty());
+  const Origins siteless({"file://", "null", "HTTPS://Chat.example.com"}, "0.0.0.0:8000");
+  for (const char* const origin : {"file://", "null", "https://chat.example.com"}) {
+    EXPECT_THAT(siteless.WhyRefused(From(origin, "gpu:8000")), IsEmpty()) << origin;
+  }
 }
 
 TEST(OriginsTest, AServerOfThisMachineIsReachedByItsNamesAlone) {
@@ -70,11 +78,13 @@ TEST(OriginsTest, AServerOfThisMachineIsReachedByItsNamesAlone) {
     // A page that was led here is of the same site as its own server, and can send any header.
     for (const char* const host :
          {"evil.example:8000", "localhost.evil.example:8000", "127.0.0.1.evil.example", ""}) {
-      const http::Headers forged = {{"authorization", "k"}, {"x-forwarded-host", host}};
+      const http::Headers forged = {{"authorization", "Bearer k"}, {"x-forwarded-host", host}};
       EXPECT_THAT(local.WhyRefused(From(std::string("http://") + host, host, forged)),
                   HasSubstr("not this machine's own"));
     }
     EXPECT_THAT(local.WhyRefused(From("", "evil.example:8000")), IsEmpty()) << "no page";
+    EXPECT_THAT(local.WhyRefused(From("http://localhost:3000", "127.0.0.1:8000")), IsEmpty())
+        << "this machine's page";
     EXPECT_THAT(local.WhyRefused(From("http://evil.example", "localhost:8000")), HasSubstr("without a key"));
     EXPECT_THAT(Origins({"http://evil.example:8000"}, listen)
                     .WhyRefused(From("http://evil.example:8000", "evil.example:8000")),
@@ -84,17 +94,18 @@ TEST(OriginsTest, AServerOfThisMachineIsReachedByItsNamesAlone) {
 
 TEST(OriginsTest, WhatIsNoOriginIsRefusedAtStart) {
   for (const char* const origin :
-       {"*", "https://a", "http://a.example:8080", "http://[::1]:3000", "app://desktop"}) {
+       {"*", "https://a", "http://a.example:8080", "http://[::1]:3000", "app://desktop", "null", "file://"}) {
     EXPECT_TRUE(Origins::Check(origin).ok()) << origin;
   }
   for (const char* const origin :
-       {"", "a.example", "https://", "https://a/", "https://a/b", "https://a b", "null", "https://u@a"}) {
+       {"", "a.example", "https://", "https://a/", "https://a/b", "https://a b", "nil", "https://u@a"}) {
     EXPECT_THAT(std::string(Origins::Check(origin).message()), HasSubstr("not an origin")) << origin;
   }
 }
 
 std::string AskedBy(const std::string& origin, const std::string& more = "") {
-  return Post("/v1/chat/completions", kHi, "Origin: " + origin + "\r\n" + more);
+  return "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin + "\r\n" + more +
+         "Content-Length: " + std::to_string(std::string(kHi).size()) + "\r\n\r\n" + kHi;
 }
 
 TEST(OriginsTest, ABrowserIsToldWhoseAnswersItMayShow) {
@@ -112,7 +123,7 @@ TEST(OriginsTest, ABrowserIsToldWhoseAnswersItMayShow) {
   const size_t asked = router.chat_requests().size();
   const telemetry::HttpAnswer others = Ask(*gateway, AskedBy("https://evil.example"));
   EXPECT_EQ(others.status(), 403);
-  EXPECT_THAT(others.body, HasSubstr("--cors-origin"));
+  EXPECT_THAT(others.body, HasSubstr("without a key"));
   EXPECT_THAT(others.head, Not(HasSubstr("Access-Control-Allow-Origin")));
   EXPECT_EQ(router.chat_requests().size(), asked) << "the router has heard of it";
   const telemetry::HttpAnswer nobodys = Ask(*gateway, Post("/v1/chat/completions", kHi));
@@ -124,7 +135,7 @@ TEST(OriginsTest, ABrowserIsToldWhoseAnswersItMayShow) {
 TEST(OriginsTest, APreflightIsAnsweredForPagesThatMayAsk) {
   const fakes::FakeInference router;
   const auto preflight = [](const std::string& origin) {
-    return "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: h\r\nOrigin: " + origin +
+    return "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin +
            "\r\nAccess-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: "
            "authorization,content-type\r\n\r\n";
   };

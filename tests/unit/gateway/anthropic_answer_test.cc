@@ -16,8 +16,9 @@ struct AnthropicBoth {
   Json whole;
 };
 
-AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream, bool hide_thinking = false) {
-  AnthropicEvents events(hide_thinking);
+AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream,
+                             const AnthropicAnswer& wanted = {}) {
+  AnthropicEvents events(wanted);
   Answer answer;
   std::string bytes;
   for (const v1::GenerateResponse& event : stream) {
@@ -26,7 +27,7 @@ AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream, bo
   }
   const v1::Usage usage = UsageOf(std::nullopt, answer.choices());
   bytes += events.End(usage);
-  AnthropicBoth both{.whole = AnthropicWhole(answer, usage, hide_thinking)};
+  AnthropicBoth both{.whole = AnthropicWhole(answer, usage, wanted)};
   for (size_t at = 0; at < bytes.size();) {
     const size_t line = bytes.find('\n', at), end = bytes.find("\n\n", at);
     const std::string name = bytes.substr(at, line - at), data = bytes.substr(line + 1, end - line - 1);
@@ -70,7 +71,7 @@ TEST(AnthropicAnswerTest, InOnePiece) {
 }
 
 TEST(AnthropicAnswerTest, HiddenThinkingIsInItsSignature) {
-  const AnthropicBoth both = WriteAnthropic(AnswerInParts(), /*hide_thinking=*/true);
+  const AnthropicBoth both = WriteAnthropic(AnswerInParts(), {.hide_thinking = true});
   EXPECT_EQ(both.whole["content"][0]["thinking"], "");
   EXPECT_EQ(ThinkingIn(both.whole["content"][0]["signature"].get<std::string>()), "hm");
   for (const std::string& event : both.events)

@@ -118,7 +118,7 @@ TEST(AnthropicRequestTest, UnknownMembersOfNestedObjectsAreNamed) {
               ElementsAre("system[].y", "messages[].content[].cache_control.scope",
                           "messages[].content[].citations", "messages[].id", "tool_choice.z", "thinking.x"));
   // The signature carries the text that is not shown.
-  EXPECT_TRUE(read.hide_thinking);
+  EXPECT_TRUE(read.answer.hide_thinking);
   EXPECT_EQ(read.request.thinking().show(), v1::Thinking::SHOW_UNSPECIFIED);
   EXPECT_TRUE(read.request.conversation().tools(0).deferred());
   EXPECT_EQ(read.request.conversation().messages(3).content(), "Error: 1");
@@ -131,14 +131,14 @@ TEST(AnthropicRequestTest, AToolThatIsLoadedLateIsDescribedWhereItIsReferredTo) 
       "messages": [{"role": "user", "content": "hi"},
           {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
           {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content":
-              [{"type": "tool_reference", "tool_name": "g"}, {"type": "tool_reference", "tool_name": "h"}]}]}]})");
+              [{"type": "tool_reference", "tool_name": "g"}, {"type": "tool_reference", "tool_name": "h"}, {"type": "tool_reference", "tool_name": "g"}]}]}]})");
   const v1::Conversation& conversation = read.request.conversation();
   EXPECT_TRUE(conversation.tools(0).deferred());
   EXPECT_FALSE(conversation.tools(1).deferred());
   EXPECT_EQ(
       conversation.messages(2).content(),
       R"({"type":"function","function":{"name":"g","description":"G.","parameters":{"type":"object","b":1}}})"
-      "[tool_reference: left out, this model reads text alone]");
+      "[tool_reference: left out, this model reads text alone][g: described above]");
 }
 
 TEST(AnthropicRequestTest, ToolsThatTheClientRunsHaveTheirSchema) {
@@ -179,7 +179,7 @@ TEST(AnthropicRequestTest, ThinkingComesBackInItsSignature) {
   EXPECT_EQ(thinking(SignatureOf("h\xc3\xa9, \xf0\x9f\x98\x80")), "h\xc3\xa9, \xf0\x9f\x98\x80");
   EXPECT_EQ(thinking(SignatureOf("hidden"), "shown"), "shown");
   for (const std::string& signature : {SignatureOf(""), std::string("EqQBCgIYAhIM"), std::string("baton.***"),
-                                      SignatureOf("\xff\xfe"), std::string("")}) {
+                                       SignatureOf("\xff\xfe"), std::string("")}) {
     EXPECT_EQ(thinking(signature), "") << signature;
   }
 }
@@ -201,7 +201,7 @@ TEST(AnthropicRequestTest, SamplingToolsAndThinking) {
   EXPECT_EQ(Shown(read.request.stop()), R"({"max_tokens":5,"stop":["x"]})");
   EXPECT_EQ(Shown(read.request.tool_choice()), R"({"mode":"MODE_REQUIRED","names":["f"],"parallel":false})");
   EXPECT_EQ(Shown(read.request.thinking()), R"({"enabled":true,"budget_tokens":7})");
-  EXPECT_TRUE(read.stream);
+  EXPECT_TRUE(read.answer.stream);
   EXPECT_THAT(read.ignored, ElementsAre("beam_width"));
 }
 

@@ -23,20 +23,31 @@ TEST(ClientWordsTest, FieldsHaveTheNamesOfTheClientsApi) {
        "stop_sequences[3]: empty"},
       {"stop.stop_token_ids[0]: token id 9", "stop_token_ids[0]: token id 9", "stop_token_ids[0]: token id 9",
        "stop_token_ids[0]: token id 9", "stop_token_ids[0]: token id 9"},
-      {"prompt[2]: stop.max_tokens: a prompt", "prompt[2]: max_tokens: a prompt",
-       "prompt[2]: max_tokens: a prompt", "prompt[2]: max_output_tokens: a prompt",
-       "prompt[2]: max_tokens: a prompt"},
+      {"stop.max_tokens: a prompt", "max_tokens: a prompt", "max_tokens: a prompt",
+       "max_output_tokens: a prompt", "max_tokens: a prompt"},
       {"options.n: 9 is outside", "n: 9 is outside", "n: 9 is outside", "n: 9 is outside", "n: 9 is outside"},
       {"conversation.messages[3].tool_calls[0].arguments_json: no",
        "messages[3].tool_calls[0].function.arguments: no", "messages[3].tool_calls[0].arguments: no",
        "input.tool_calls[0].arguments: no", "messages.tool_calls[0].input: no"},
       {"conversation.tools[1].parameters_json: of", "tools[1].function.parameters: of",
-       "tools[1].parameters: of", "tools[1].parameters: of", "tools[1].input_schema: of"},
+       "tools[1].parameters: of", "tools.parameters: of", "tools[1].input_schema: of"},
       {"tool_choice.mode: MODE_REQUIRED, and conversation.tools has none",
        "tool_choice: \"required\", and tools has none", "tool_choice: \"required\", and tools has none",
        "tool_choice: \"required\", and tools has none", "tool_choice: \"any\", and tools has none"},
-      {"text: empty; a prompt", "text: empty; a prompt", "prompt: empty; a prompt", "text: empty; a prompt",
-       "text: empty; a prompt"},
+      {"text: empty; a prompt", "messages: empty; a prompt", "prompt: empty; a prompt",
+       "input: empty; a prompt", "messages: empty; a prompt"},
+      {"prompt: 9 tokens leave", "messages: 9 tokens leave", "prompt: 9 tokens leave",
+       "input: 9 tokens leave", "messages: 9 tokens leave"},
+      {"tool_choice.names[0]: \"f\" is none of conversation.tools", "tool_choice: \"f\" is none of tools",
+       "tool_choice: \"f\" is none of tools", "tool_choice: \"f\" is none of tools",
+       "tool_choice: \"f\" is none of tools"},
+      {"conversation.messages[1].parts[2].cache.ttl: 7", "messages[1].content[2].cache_control.ttl: 7",
+       "messages[1].content[2].cache_control.ttl: 7", "input.content[2].cache_control.ttl: 7",
+       "messages.content[2].cache_control.ttl: 7"},
+      {"constraint.choices[3]: empty", "structured_outputs.choice[3]: empty",
+       "structured_outputs.choice[3]: empty", "structured_outputs.choice[3]: empty",
+       "structured_outputs.choice[3]: empty"},
+      {"output.top_logprobs: 99", "top_logprobs: 99", "logprobs: 99", "top_logprobs: 99", "top_logprobs: 99"},
       {"thinking.budget_tokens: 0", "thinking_token_budget: 0", "thinking_token_budget: 0",
        "thinking_token_budget: 0", "thinking.budget_tokens: 0"},
       {"constraint.json_schema: the keyword", "response_format: the keyword", "response_format: the keyword",
@@ -53,11 +64,19 @@ TEST(ClientWordsTest, FieldsHaveTheNamesOfTheClientsApi) {
 TEST(ClientWordsTest, OtherWordsStay) {
   for (const char* const message :
        {"", "messages[0].content: absent", "output_config.format: no", "text.format.type: no", "nonstop.n: x",
-        "the stop. And the output.", "context: 7", "a.sampling.b", "MODE_NONES", "conversation.messagesx"}) {
+        "the stop. And the output.", "context: 7", "a.sampling.b", "MODE_NONES", "conversation.messagesx",
+        "model: \"options.x\" is not served here", "constraints: in /properties/output.format: no",
+        "grammar: rule text: no", "at options.timeout: no", "schema: \"stop.stop\" and (sampling.x)"}) {
     for (const Api api : {Api::kChat, Api::kCompletion, Api::kResponses, Api::kMessages}) {
       EXPECT_EQ(InWordsOf(api, message), message);
     }
   }
+}
+
+TEST(ClientWordsTest, OtherEndpoints) {
+  EXPECT_EQ(InWordsOf(Api::kTokens, "token_ids[3]: token id 9"), "tokens[3]: token id 9");
+  EXPECT_EQ(InWordsOf(Api::kTokens, "text: empty"), "prompt: empty");
+  EXPECT_EQ(InWordsOf(Api::kModerations, "texts[1]: empty"), "input[1]: empty");
 }
 
 TEST(ClientWordsTest, AnErrorKeepsItsCodeAndItsDetails) {

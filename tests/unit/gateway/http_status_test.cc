@@ -30,6 +30,15 @@ TEST(HttpStatusTest, ALongPromptHasTheWordsThatClientsLookFor) {
   }
 }
 
+TEST(HttpStatusTest, AThingThatTheModelCantDoIsTheRequestsMistake) {
+  const absl::Status status = rpc::WithReason(absl::UnimplementedError("tool_choice: can't be constrained"),
+                                              v1::REASON_NOT_SUPPORTED);
+  EXPECT_EQ(HttpStatusOf(status), 400);
+  EXPECT_EQ(AnthropicStatusOf(status), 400);
+  EXPECT_EQ(OpenAiError(status)["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(OpenAiError(status)["error"]["param"], "tool_choice");
+}
+
 TEST(HttpStatusTest, EveryCodeHasAStatusAndATypeOfItsOwn) {
   const std::tuple<absl::StatusCode, int, const char*, const char*> codes[] = {
       {absl::StatusCode::kUnauthenticated, 401, "authentication_error", "authentication_error"},
@@ -37,7 +46,7 @@ TEST(HttpStatusTest, EveryCodeHasAStatusAndATypeOfItsOwn) {
       {absl::StatusCode::kNotFound, 404, "invalid_request_error", "not_found_error"},
       {absl::StatusCode::kResourceExhausted, 429, "rate_limit_error", "rate_limit_error"},
       {absl::StatusCode::kCancelled, 499, "invalid_request_error", "invalid_request_error"},
-      {absl::StatusCode::kUnimplemented, 400, "invalid_request_error", "invalid_request_error"},
+      {absl::StatusCode::kUnimplemented, 501, "server_error", "api_error"},
       {absl::StatusCode::kUnavailable, 503, "server_error", "overloaded_error"},
       {absl::StatusCode::kDeadlineExceeded, 504, "server_error", "timeout_error"},
       {absl::StatusCode::kInternal, 500, "server_error", "api_error"}};
@@ -53,7 +62,7 @@ TEST(HttpStatusTest, WhoHasTooMuchToDoIsToldInEachVendorsWay) {
   for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kResourceExhausted,
                           absl::StatusCode::kInvalidArgument, absl::StatusCode::kInternal}) {
     const bool overloaded = code == absl::StatusCode::kUnavailable;
-    EXPECT_EQ(AnthropicStatusOf(code), overloaded ? 529 : HttpStatusOf(code));
+    EXPECT_EQ(AnthropicStatusOf(absl::Status(code, "why")), overloaded ? 529 : HttpStatusOf(code));
   }
 }
 

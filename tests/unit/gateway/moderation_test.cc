@@ -112,7 +112,7 @@ TEST(ModerationTest, ABlockedAnswerSaysSoInBothVendorsWords) {
   EXPECT_EQ(whole["moderation"]["output"]["results"][0]["flagged"], true);
   EXPECT_EQ(whole["moderation"]["input"], nullptr);
   EXPECT_THAT(stream, HasSubstr(R"("finish_reason":"content_filter")"));
-  EXPECT_EQ(AnthropicWhole(answer, usage)["stop_reason"], "refusal");
+  EXPECT_EQ(AnthropicWhole(answer, usage, {})["stop_reason"], "refusal");
   blocked.mutable_finished()->mutable_moderation()->set_unavailable(true);
   EXPECT_EQ(ModerationJson(blocked.finished())["output"]["type"], "error");
   EXPECT_TRUE(ModerationJson(FinishedEvent(v1::FINISH_REASON_STOP_TOKEN).finished()).is_null());

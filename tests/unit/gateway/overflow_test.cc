@@ -67,6 +67,15 @@ TEST(OverflowMemberTest, EveryEndpointHasIt) {
             v1::Overflow::MODE_CLAMP_OUTPUT);
 }
 
+TEST(OverflowMemberTest, APromptThatIsEchoedIsNotCut) {
+  EXPECT_THAT(std::string(ReadOpenAiCompletion(
+                              Json::parse(R"({"prompt": "a", "echo": true, "overflow": "drop_oldest"})"))
+                              .status()
+                              .message()),
+              HasSubstr("overflow: with echo"));
+  EXPECT_TRUE(ReadOpenAiCompletion(Json::parse(R"({"prompt": "a", "echo": true})")).ok());
+}
+
 absl::StatusOr<AnthropicMessages> WithEdits(const std::string& edits, const std::string& more = "") {
   return ReadAnthropicMessages(Json::parse(
       R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"},
@@ -109,15 +118,25 @@ TEST(ContextEditsTest, ThinkingIsTakenOutOfOlderTurns) {
       "t1t2");
 }
 
-TEST(ContextEditsTest, OthersAreRefusedByName) {
+TEST(ContextEditsTest, OthersAreIgnoredAndNamed) {
+  for (const char* const edit :
+       {R"({"type": "compact_20260112"})", R"({"type": "clear_tool_uses_20250919", "exclude_tools": ["f"]})",
+        R"({"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 3}})",
+        R"({"type": 7})"}) {
+    const auto read = WithEdits(edit);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(Shown(read->request.overflow()), R"({"mode":"MODE_CLAMP_OUTPUT"})") << edit;
+    EXPECT_THAT(read->ignored, testing::Contains("context_management.edits[].type")) << edit;
+  }
+  const auto inputs = WithEdits(R"({"type": "clear_tool_uses_20250919", "clear_tool_inputs": true})");
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_EQ(inputs->request.overflow().mode(), v1::Overflow::MODE_CLEAR_TOOL_RESULTS);
+  EXPECT_THAT(inputs->ignored, testing::ElementsAre("context_management.edits[].clear_tool_inputs"));
+}
+
+TEST(ContextEditsTest, MalformedOnesAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({"type": "compact_20260112"})",
-       "context_management.edits[0].type: \"compact_20260112\" is not served"},
-      {R"({"type": "clear_tool_uses_20250919", "exclude_tools": ["f"]})", "exclude_tools: not served here"},
-      {R"({"type": "clear_tool_uses_20250919", "clear_tool_inputs": true})",
-       "clear_tool_inputs: not served here"},
-      {R"({"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 3}})",
-       "trigger.type: not \"input_tokens\""},
+      {R"(7)", "context_management.edits[0]: not a JSON object"},
       {R"({"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 0}})",
        "trigger: 0 tokens"},
       {R"({"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses"}})", "keep.value: absent"},
@@ -130,6 +149,19 @@ TEST(ContextEditsTest, OthersAreRefusedByName) {
                               .status()
                               .message()),
               HasSubstr("overflow: another member"));
+}
+
+// Counting says how long the prompt is, however long.
+TEST(ContextEditsTest, PromptsAreCountedAsTheyAreCut) {
+  const auto count = ReadAnthropicCount(Json::parse(
+      R"({"messages": [{"role": "user", "content": "a"}], "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}})"));
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(Shown(count->chat().overflow()),
+            R"({"mode":"MODE_CLEAR_TOOL_RESULTS","clamp_output":true,"window_tokens":100000})");
+  EXPECT_EQ(Shown(ReadAnthropicCount(Json::parse(R"({"messages": [{"role": "user", "content": "a"}]})"))
+                      ->chat()
+                      .overflow()),
+            R"({"mode":"MODE_CLAMP_OUTPUT"})");
 }
 
 }  // namespace

@@ -151,10 +151,32 @@ TEST(ResponsesRequestTest, ItemsOfOtherToolsAreReadOrLeftOut) {
       R"({"messages":[{"role":"assistant","tool_calls":[{"id":"c","name":"local_shell","arguments_json":"{\"action\":{\"command\":[\"ls\"]}}"}]},)"
       R"({"role":"tool","content":"{\"stdout\":\"a\"}","tool_call_id":"c"},{"role":"tool","content":"{\"stdout\":\"b\"}t","tool_call_id":"d"}]})");
   EXPECT_EQ(
-      conversation(R"({"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "q"}},
+      conversation(
+          R"({"role": "user", "content": "q"}, {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "q"}},
                             {"type": "compaction", "encrypted_content": "e"}, {"role": "assistant", "content": "Yes."})"),
-      R"({"messages":[{"role":"assistant","content":"[web_search_call: left out, this model reads text alone])"
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"[web_search_call: left out, this model reads text alone])"
       R"([compaction: left out, this model reads text alone]Yes."}]})");
+}
+
+TEST(ResponsesRequestTest, ResultsOfOtherToolsHaveTheirCallAndNoPictures) {
+  const auto contents = [](const std::string& items) {
+    std::string all;
+    for (const v1::Message& message :
+         ReadResponse(R"({"input": [)" + items + "]}").request.conversation().messages())
+      all += message.role() + " " + message.tool_call_id() + ": " + message.content() + "|";
+    return all;
+  };
+  EXPECT_EQ(
+      contents(
+          R"({"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": "data:x"}})"),
+      "tool c: [computer_screenshot: left out, this model reads text alone]|");
+  EXPECT_EQ(contents(R"({"type": "local_shell_call_output", "id": "c", "output": "done"})"), "tool c: done|");
+  EXPECT_EQ(contents(R"({"type": "tool_search_output", "call_id": "c", "output": "found"})"),
+            "tool c: found|");
+  // What another service keeps for itself does not begin a conversation.
+  EXPECT_EQ(
+      contents(R"({"type": "compaction", "encrypted_content": "e"}, {"role": "user", "content": "hi"})"),
+      "user : hi|");
 }
 
 TEST(ResponsesRequestTest, HowItIsAnswered) {
