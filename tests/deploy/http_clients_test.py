@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""OpenAI's and Anthropic's own packages, for Python and Node.js, and LangChain's, against a real service with its gateway (`baton serve --http`): what
+"""OpenAI's and Anthropic's own packages, for Python and Node.js, and LangChain's over both, against a real service with its gateway (`baton serve --http`): what
 programs that speak to those services do, by changing an address."""
 import json
 import pathlib
 import shutil
 import subprocess
 import tempfile
+import typing
 import unittest
 import urllib.request
 
 import anthropic
+import langchain_anthropic
+import langchain_core.exceptions
 import langchain_openai
 import openai
 import pydantic
@@ -17,11 +20,27 @@ import pydantic
 from relay import BIN, ROOT, Relay, lacking
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+FUNCTION = {"name": "get_weather", "description": "Get the weather of a city.", "parameters": WEATHER}
+OSLO = [{"role": "user", "content": "What is the weather in Oslo?"}]
 HELLO = [{"role": "user", "content": "Hello! My name is Ada."}]
+LUCKY = [{"role": "user", "content": "Hello! My lucky number is 417."}, {"role": "assistant", "content": "Thank you, I will remember that."},
+         {"role": "user", "content": "What is my lucky number?"}]
+TOO_LONG = "word " * 4000
+# This is too long, too, but its last turn is not.
+LONG_TALK = [{"role": "user", "content": "word " * 1200}, {"role": "assistant", "content": "Yes."}] * 2 + HELLO
 
 
 class Number(pydantic.BaseModel):
     lucky_number: int = pydantic.Field(ge=0, le=999)
+
+
+class Choice(pydantic.BaseModel):
+    """Anthropic's packages send no bounds of numbers, so a schema of theirs needs something else that can be broken."""
+    lucky_number: typing.Literal[3, 58, 417]
+
+
+class Weather(pydantic.BaseModel):
+    weather: typing.Literal["rainy", "snowy", "sunny"]
 
 
 class HttpClients(unittest.TestCase):
@@ -89,10 +108,50 @@ class HttpClients(unittest.TestCase):
 
     def test_openai_structured_output(self):
         parsed = self.openai.chat.completions.parse(
-            model=self.model, temperature=0, response_format=Number,
-            messages=[{"role": "user", "content": "Hello! My lucky number is 417."}, {"role": "assistant", "content": "Thank you, I will remember that."},
-                      {"role": "user", "content": "What is my lucky number?"}])
+            model=self.model, temperature=0, response_format=Number, messages=LUCKY)
         self.assertEqual(parsed.choices[0].message.parsed.lucky_number, 417)
+
+    def test_openai_structured_output_beside_tools(self):
+        """The answer is a call of the tool or obeys the schema, and what the package sends back goes on."""
+        asked = {"model": self.model, "temperature": 0, "tools": [{"type": "function", "function": {**FUNCTION, "strict": True}}], "response_format": Weather}
+        first = self.openai.chat.completions.parse(messages=OSLO, **asked).choices[0].message
+        self.assertIsNone(first.parsed)
+        (call,) = first.tool_calls
+        self.assertEqual(call.function.parsed_arguments, {"city": "Oslo"})
+        talk = [*OSLO, first, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+        told = self.openai.chat.completions.parse(messages=talk, tool_choice="none", **asked).choices[0].message
+        self.assertIsInstance(told.parsed, Weather)
+        self.assertFalse(told.tool_calls)
+
+    def test_models_of_both_vendors(self):
+        (ours,), (theirs,) = self.openai.models.list().data, self.anthropic.models.list(limit=1000).data
+        self.assertEqual((ours.id, ours.object, theirs.id, theirs.type, theirs.display_name), (self.model, "model", self.model, "model", self.model))
+        self.assertEqual((ours.context_window, theirs.max_input_tokens), (2304, 2304))
+        self.assertEqual((self.openai.models.retrieve(self.model), self.anthropic.models.retrieve(self.model)), (ours, theirs))
+        for client, missing in ((self.openai, openai.NotFoundError), (self.anthropic, anthropic.NotFoundError)):
+            with self.assertRaises(missing):
+                client.models.retrieve("no such model")
+
+    def test_tools_that_must_not_be_called(self):
+        """The shipped model calls the tool if it may: the other tests have it so. Its answer is a text without marks of a call."""
+        texts = [self.chat(OSLO, tools=[{"type": "function", "function": FUNCTION}], tool_choice="none").choices[0].message.content,
+                 self.respond(OSLO, tools=[{"type": "function", **FUNCTION}], tool_choice="none").output_text]
+        (block,) = self.message(OSLO, tools=[{"name": "get_weather", "description": FUNCTION["description"], "input_schema": WEATHER}], tool_choice={"type": "none"}).content
+        for text in [*texts, block.text]:
+            self.assertRegex(text, r"^The weather in Oslo is [^<>{}]*$")
+
+    def test_overflow(self):
+        """A request may say what goes where the conversation is too long."""
+        asks = {"chat": lambda **more: self.chat(LONG_TALK, **more).choices[0].message.content,
+                "responses": lambda **more: self.respond(LONG_TALK, **more).output_text,
+                "messages": lambda **more: self.anthropic.messages.create(model=self.model, messages=LONG_TALK, max_tokens=60, **more).content[0].text}
+        for name, ask in asks.items():
+            with self.subTest(name):
+                with self.assertRaises((openai.BadRequestError, anthropic.BadRequestError)) as long:
+                    ask()
+                self.assertIn("prompt is too long", str(long.exception))
+                self.assertIn("Ada", ask(extra_body={"overflow": "drop_oldest", "temperature": 0}))
+        self.assertIn("Ada", self.respond(LONG_TALK, truncation="auto").output_text)
 
     def test_openai_choices_logprobs_and_thinking(self):
         answer = self.chat(HELLO, n=2, seed=3, logprobs=True, top_logprobs=2, max_tokens=5)
@@ -179,9 +238,7 @@ class HttpClients(unittest.TestCase):
 
     def test_openai_responses_structured_thinking_and_errors(self):
         parsed = self.openai.responses.parse(
-            model=self.model, temperature=0, text_format=Number,
-            input=[{"role": "user", "content": "Hello! My lucky number is 417."}, {"role": "assistant", "content": "Thank you, I will remember that."},
-                   {"role": "user", "content": "What is my lucky number?"}])
+            model=self.model, temperature=0, text_format=Number, input=LUCKY)
         self.assertEqual(parsed.output_parsed.lucky_number, 417)
         asked = {"extra_body": {"chat_template_kwargs": {"enable_thinking": True}}}
         thought = self.respond("What is 27 + 35?", **asked)
@@ -242,8 +299,47 @@ class HttpClients(unittest.TestCase):
                 self.assertEqual([(one["name"], one["args"]) for one in call.tool_calls], [("get_weather", {"city": "Oslo"})])
                 told = bound.invoke([asked, call, {"role": "tool", "tool_call_id": call.tool_calls[0]["id"], "content": "sunny"}])
                 self.assertIn("sunny", told.text)
-                talk = [("user", "Hello! My lucky number is 417."), ("assistant", "Thank you, I will remember that."), ("user", "What is my lucky number?")]
-                self.assertEqual(model.with_structured_output(Number).invoke(talk).lucky_number, 417)
+                self.assertEqual(model.with_structured_output(Number).invoke(LUCKY).lucky_number, 417)
+                # Where a summary or a fallback waits for it, it has to be this error.
+                with self.assertRaises(langchain_core.exceptions.ContextOverflowError):
+                    model.invoke(TOO_LONG)
+                with self.assertRaises(langchain_core.exceptions.ContextOverflowError):
+                    list(model.stream(TOO_LONG))
+                self.assertIn("Ada", model.invoke(LONG_TALK, extra_body={"overflow": "drop_oldest"}).text)
+                self.assertTrue(model.invoke([*HELLO, ("system", "It is late."), ("assistant", "Hello, Ada!"), ("system", "Be kind."), ("user", "What is my name?")]).text)
+
+    def test_langchain_completions(self):
+        model = langchain_openai.OpenAI(model=self.model, base_url=f"http://{self.relay.http}/v1", api_key="any", temperature=0, max_tokens=8, max_retries=0)
+        prompts = ["Once upon a time", "The weather in Oslo is"]
+        alone = [model.invoke(prompt) for prompt in prompts]
+        self.assertNotEqual(*alone)
+        told = model.generate(prompts)
+        self.assertEqual([one.text for (one,) in told.generations], alone)
+        self.assertEqual(told.llm_output["token_usage"]["completion_tokens"], 16)
+
+    def langchain_anthropic(self, **more):
+        return langchain_anthropic.ChatAnthropic(model=self.model, base_url=f"http://{self.relay.http}", api_key="any", max_retries=0, **more)
+
+    def test_langchain_anthropic(self):
+        model = self.langchain_anthropic(temperature=0, max_tokens=60)
+        whole = model.invoke(HELLO)
+        self.assertIn("Ada", whole.text)
+        self.assertEqual("".join(chunk.text for chunk in model.stream(HELLO)), whole.text)
+        self.assertEqual(model.get_num_tokens_from_messages([langchain_core.messages.HumanMessage(HELLO[0]["content"])]), whole.usage_metadata["input_tokens"])
+        bound = model.bind_tools([FUNCTION])
+        call = bound.invoke(OSLO)
+        self.assertEqual([(one["name"], one["args"]) for one in call.tool_calls], [("get_weather", {"city": "Oslo"})])
+        self.assertIn("sunny", bound.invoke([*OSLO, call, {"role": "tool", "tool_call_id": call.tool_calls[0]["id"], "content": "sunny"}]).text)
+        self.assertEqual(model.with_structured_output(Choice, method="json_schema").invoke(LUCKY).lucky_number, 417)
+        self.assertIsInstance(model.with_structured_output(Choice).invoke(LUCKY), Choice)  # it is a tool's call here
+        self.assertEqual("Hello, Ada! How" + model.invoke([*HELLO, ("assistant", "Hello, Ada! How")]).text, whole.text)
+        with self.assertRaises(langchain_core.exceptions.ContextOverflowError):
+            model.invoke(TOO_LONG)
+        with self.assertRaises(langchain_core.exceptions.ContextOverflowError):
+            list(model.stream(TOO_LONG))
+        self.assertIn("Ada", model.invoke(LONG_TALK, extra_body={"overflow": "drop_oldest"}).text)
+        thought = self.langchain_anthropic(max_tokens=1100, thinking={"type": "enabled", "budget_tokens": 1024}).invoke("What is 27 + 35?")
+        self.assertEqual([block["type"] for block in thought.content_blocks], ["reasoning", "text"])
 
     def test_anthropic_whole_and_streamed_are_one_answer(self):
         whole = self.message(HELLO, system="You are a helpful assistant.")
@@ -281,18 +377,43 @@ class HttpClients(unittest.TestCase):
         self.assertEqual([block.type for block in final.content], ["thinking", "text"])
         self.assertIn("62", final.content[1].text)
 
+    def test_anthropic_thinking_that_is_not_shown(self):
+        """It comes back with the turn, and the next prompt has all of it."""
+        tools = [{"name": "get_weather", "description": FUNCTION["description"], "input_schema": WEATHER}]
+        ask = {"model": self.model, "messages": OSLO, "tools": tools, "max_tokens": 1100, "extra_body": {"temperature": 0}}
+
+        def thinks(display):
+            return {"type": "enabled", "budget_tokens": 1024, "display": display}
+
+        def count(content):
+            result = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": content[-1].id, "content": "sunny"}]}]
+            return self.anthropic.messages.count_tokens(model=self.model, tools=tools, messages=[*OSLO, {"role": "assistant", "content": content}, *result]).input_tokens
+
+        shown = self.anthropic.messages.create(thinking=thinks("summarized"), **ask).content
+        with self.anthropic.messages.stream(thinking=thinks("omitted"), **ask) as stream:
+            streamed = stream.get_final_message().content
+        for hidden in (self.anthropic.messages.create(thinking=thinks("omitted"), **ask).content, streamed):
+            self.assertEqual([block.type for block in hidden], ["thinking", "tool_use"])
+            self.assertEqual(hidden[0].thinking, "")
+            self.assertEqual(count(hidden), count(shown))
+            self.assertGreater(count(hidden), count(hidden[1:]))
+
+    def test_anthropic_parse(self):
+        ask = {"model": self.model, "messages": LUCKY, "max_tokens": 60, "output_format": Choice, "extra_body": {"temperature": 0}}
+        self.assertEqual(self.anthropic.messages.parse(**ask).parsed_output.lucky_number, 417)
+        with self.anthropic.messages.stream(**ask) as stream:
+            self.assertEqual(stream.get_final_message().parsed_output.lucky_number, 417)
+
     def test_anthropic_structured_output(self):
-        talk = [{"role": "user", "content": "Hello! My lucky number is 417."}, {"role": "assistant", "content": "Thank you, I will remember that."},
-                {"role": "user", "content": "What is my lucky number?"}]
         schema = {"type": "object", "properties": {"lucky_number": {"type": "integer", "minimum": 0, "maximum": 999}}, "required": ["lucky_number"],
                   "additionalProperties": False}
         wanted = {"type": "json_schema", "schema": schema}
-        whole = self.anthropic.messages.create(model=self.model, messages=talk, max_tokens=60, extra_body={"temperature": 0, "output_config": {"format": wanted}})
+        whole = self.anthropic.messages.create(model=self.model, messages=LUCKY, max_tokens=60, extra_body={"temperature": 0, "output_config": {"format": wanted}})
         self.assertEqual(json.loads(whole.content[0].text), {"lucky_number": 417})
-        older = self.anthropic.messages.create(model=self.model, messages=talk, max_tokens=60, extra_body={"temperature": 0, "output_format": wanted})
+        older = self.anthropic.messages.create(model=self.model, messages=LUCKY, max_tokens=60, extra_body={"temperature": 0, "output_format": wanted})
         self.assertEqual(older.content[0].text, whole.content[0].text)
         with self.assertRaises(anthropic.BadRequestError) as refused:
-            self.anthropic.messages.create(model=self.model, messages=talk, max_tokens=60, extra_body={"output_config": {"format": {"type": "regex"}}})
+            self.anthropic.messages.create(model=self.model, messages=LUCKY, max_tokens=60, extra_body={"output_config": {"format": {"type": "regex"}}})
         self.assertIn("output_config.format.type", str(refused.exception))
 
     def test_anthropic_answers_go_on(self):
