@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Clients that take long to install (deploy/tools/install --clients), against a real service: LiteLLM as a proxy before the gateway, grpcurl by reflection (the router,
-and the router through the gateway), and OpenAI's own package for Go."""
+"""Clients that take long to install (deploy/tools/install --clients), against a real service: LiteLLM as a library, and as a proxy before the gateway, the AI SDK for Node.js
+by four kinds of models, grpcurl by reflection (the router, and the router through the gateway), and OpenAI's own package for Go."""
 import base64
 import json
+import pathlib
 import secrets
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -11,11 +13,26 @@ import unittest
 import openai
 
 import examples_test
-from relay import ROOT, Process, Relay
+from relay import BIN, ROOT, Process, Relay, lacking
 
 TOOLS = ROOT / "build" / "tools"
 HELLO = [{"role": "user", "content": "Hello! My name is Ada."}]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+NO_CALL = r"^The weather in Oslo is [^<>{}]*$"
+
+
+def told_by(case, *command):
+    """Returns the JSON that a client prints. LiteLLM asks the network for prices unless the variable says otherwise."""
+    done = subprocess.run(["env", "LITELLM_LOCAL_MODEL_COST_MAP=True", *command], capture_output=True, text=True, timeout=300)
+    case.assertEqual(done.returncode, 0, done.stderr)
+    return json.loads(done.stdout)
+
+
+def ai(case, *arguments):
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        lacking(case, "no Node.js here: scripts/setup --ci brings it")
+    url, *key = arguments
+    return told_by(case, "node", pathlib.Path(__file__).with_name("ai_client.mjs"), url, TOOLS / "ai", *key)
 
 
 class MoreClients(unittest.TestCase):
@@ -67,6 +84,58 @@ class MoreClients(unittest.TestCase):
     def test_go_over_http(self):
         with tempfile.TemporaryDirectory() as folder:
             examples_test.check(self, examples_test.run(examples_test.build_go("client_http.go", folder), f"http://{self.relay.http}/v1"))
+
+    def test_ai_sdk(self):
+        told = ai(self, f"http://{self.relay.http}")
+        fields = {"compatible": "messages[0].content[0].type", "chat": "messages[0].content[0].type", "responses": "input[0].content[0].type", "anthropic": "messages[0].content[0].type"}
+        for kind, field in fields.items():
+            with self.subTest(kind):
+                one = told[kind]
+                self.assertIn("Ada", one["whole"])
+                self.assertEqual(one["tokens"], told["compatible"]["tokens"])
+                self.assertEqual(one["tokens"][2], one["tokens"][0] + one["tokens"][1])
+                self.assertEqual((one["city"], one["steps"]), ("Oslo", ["tool-calls", "stop"]))
+                self.assertIn("sunny", one["weather"])
+                self.assertEqual((one["object"], one["output"]), ({"lucky_number": 417}, {"lucky_number": 417}))
+                self.assertRegex(one["noCall"], NO_CALL)
+                self.assertTrue(one["name"])
+                self.assertTrue(one["after"])
+                # The package does not read what is there of it from OpenAI's own models.
+                thinking = "The sum is 62." if kind in ("compatible", "anthropic") else "^$"
+                self.assertRegex(one["thinking"], thinking)
+                self.assertRegex(one["thinkingStreamed"], thinking)
+                if kind != "anthropic":
+                    self.assertGreater(one["thinkingTokens"], 0)
+                for refused, words in (("long", "prompt is too long"), ("image", field)):
+                    self.assertEqual((one[refused]["call"], one[refused]["status"], one[refused]["retry"]), (True, 400, False))
+                    self.assertIn(words, one[refused]["message"])
+        self.assertEqual(told["stored"]["status"], 400)
+        self.assertIn("nothing is kept here", told["stored"]["message"])
+        self.assertEqual("Hello, Ada! How" + told["begun"], told["anthropic"]["whole"])
+
+    def test_litellm_as_a_library(self):
+        told = told_by(self, TOOLS / "litellm-library/bin/python", pathlib.Path(__file__).with_name("litellm_client.py"), f"http://{self.relay.http}")
+        for prefix in ("openai", "hosted_vllm", "anthropic"):
+            with self.subTest(prefix):
+                one = told[prefix]
+                self.assertIn("Ada", one["whole"])
+                self.assertEqual(one["streamed"], one["whole"])
+                self.assertEqual((one["call"], one["call_streamed"]), (["get_weather", {"city": "Oslo"}], {"city": "Oslo"}))
+                self.assertIn("sunny", one["result"])
+                self.assertRegex(one["no_call"], NO_CALL)
+                self.assertEqual(one["schema"], {"lucky_number": 417})
+                self.assertIn("The sum is 62.", one["thinking"])
+                self.assertIn("62", one["thought"])
+                self.assertEqual("Hello, Ada! How" + one["begun"], one["whole"])
+                self.assertTrue(one["name"])
+                # Fallbacks to a model with a longer context wait for this error.
+                self.assertEqual(one["too_long"], ["ContextWindowExceededError"] * 2)
+                self.assertIn("Ada", one["cut"])
+                self.assertEqual(one["no_model"], "NotFoundError")
+        self.assertNotEqual(*told["alone"])
+        for prefix, texts in told["prompts"].items():
+            self.assertEqual(texts, told["alone"], prefix)
+        self.assertEqual(told["response"], told["openai"]["whole"])
 
     def test_litellm(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -126,6 +195,21 @@ class MoreClients(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as refused:
             chat(client, messages=[{"role": "user", "content": "word " * 4000}])
         self.assertIn("context", str(refused.exception))
+
+
+class Limits(unittest.TestCase):
+    def test_ai_sdk_tries_again(self):
+        """It waits as long as the service asks, which is longer than it waits by itself: else it would be refused again."""
+        with tempfile.TemporaryDirectory() as folder:
+            tenants = pathlib.Path(folder, "tenants.json")
+            tenants.write_text('{"tenants": [{"name": "guest", "requests_per_minute": 10}]}')
+            subprocess.run([BIN / "baton", "key", "new", "--tenant", "guest", "--key-file", f"{folder}/key", "--tenants", tenants], check=True, capture_output=True)
+            relay = Relay(folder, prefill=1, decode=1, more=["--http", "127.0.0.1:0", "--tenants", tenants])
+            self.addCleanup(relay.stop)
+            seen = ai(self, f"http://{relay.http}", pathlib.Path(folder, "key").read_text().strip())
+            self.assertEqual([status for status, _ in seen], [429] * (len(seen) - 1) + [200])
+            self.assertGreater(seen[0][1], 0)
+            self.assertTrue(all(wait < 100 for _, wait in seen[1:]), f"a timer may end a moment early, no more: {seen}")
 
 
 if __name__ == "__main__":
