@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The README's way to a client in Python, carried out: its commands make the stubs, and its seven lines talk to a real service. What differs from
+"""The README's way to a client in Python over gRPC, carried out: its commands make the stubs, and its seven lines talk to a real service. What differs from
 the page is where the stubs go, which Python it is (one that has grpcio-tools), and the port, which the system chose."""
 import re
 import subprocess
@@ -15,7 +15,7 @@ ADDRESS, FOLDER = "127.0.0.1:8470", "build/python"
 class Client(unittest.TestCase):
     def test_as_printed(self):
         page = (ROOT / "README.md").read_text()
-        (client,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        _, client = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         printed = [line.strip() for line in page.splitlines() if line.startswith("    ") and FOLDER in line and "venv" not in line]
         self.assertEqual(len(printed), 2, "one command makes the stubs, one runs the client")
         self.assertEqual(client.count(ADDRESS), 1)

@@ -25,7 +25,7 @@ def commands(page):
     for block in re.finditer(blocks, (ROOT / page).read_text(), re.MULTILINE):
         first = block.string.count("\n", 0, block.start(1 if block[1] else 2)) + 1
         text = block[1] or textwrap.dedent(block[2])
-        if re.match(r"import |{|canonical root", text):
+        if re.match(r"import |{|canonical root|model = ", text):
             yield first, text
             continue
         begun = []

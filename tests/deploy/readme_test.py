@@ -89,9 +89,18 @@ class Pages(unittest.TestCase):
             self.assertNotIn(flag, text, "this belongs to docs/gpus.md")
 
     def test_the_client_is_the_example(self):
-        (client,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        over_http, client = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
         self.assertEqual(client, (ROOT / "examples" / "chat.py").read_text())
         self.assertEqual(len(client.splitlines()), 7)
+        self.assertTrue(over_http.startswith("import openai\n"), "the first client is one that people have")
+        self.assertEqual(len(over_http.splitlines()), 4)
+
+    def test_versions_of_clients_are_those_that_are_tested(self):
+        (table,) = re.findall(r"^\| client \|.*\n\|.*\n((?:\|.*\n)+)", (ROOT / "docs" / "http.md").read_text(), re.MULTILINE)
+        told = {version for row in table.splitlines() for version in re.split(r"[;,] ", row.split(" | ")[1])}
+        pins = (ROOT / "deploy" / "tools" / "install").read_text() + (ROOT / "deploy" / "tools" / "clients" / "go.mod").read_text()
+        clients = r"(?:anthropic|openai|langchain-\w+|litellm(?:\[proxy\])?)==|[ (](?:ai|openai|@ai-sdk/[\w-]+|@anthropic-ai/claude-code|@openai/codex)@|openai-go/v3 v"
+        self.assertEqual(told, set(re.findall(rf"(?:{clients})([\d.]+)", pins)))
 
 
 if __name__ == "__main__":
