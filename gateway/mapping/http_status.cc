@@ -148,7 +148,8 @@ Json AnthropicError(const absl::Status& status, const std::string& request_id) {
 std::optional<RetryAfter> RetryAfterOf(const absl::Status& status) {
   const auto delay = rpc::RetryDelay(status);
   if (!delay.has_value()) return std::nullopt;
-  const int64_t milliseconds = std::max<int64_t>(1, absl::ToInt64Milliseconds(*delay));
+  const int64_t milliseconds =
+      std::max<int64_t>(1, absl::ToInt64Milliseconds(absl::Ceil(*delay, absl::Milliseconds(1))));
   return RetryAfter{.seconds = (milliseconds + 999) / 1000, .milliseconds = milliseconds};
 }
 

@@ -114,7 +114,8 @@ absl::Status ReadMessages(JsonObject& body, v1::Conversation* conversation) {
 }
 
 absl::Status ReadOpenAiTools(JsonObject& body, v1::Conversation* conversation) {
-  if (body.Find("functions") != nullptr) return body.Wrong("functions", "not served here; send tools");
+  if (const Json* const functions = body.Find("functions"); functions != nullptr && !functions->empty())
+    return body.Wrong("functions", "not served here; send tools");
   if (body.Find("function_call") != nullptr) {
     return body.Wrong("function_call", "not served here; send tool_choice");
   }

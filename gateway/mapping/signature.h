@@ -1,6 +1,6 @@
 // The signature of a block of thinking, which is opaque to clients of Anthropic's API: they send it back with
-// the block. Where a client has the text hidden, the signature carries it, so that the next prompt has it too.
-// Pure functions, any thread.
+// the block. Where a client has the text hidden, the signature carries it, so that the next prompt has it
+// too. Pure functions, any thread.
 #pragma once
 
 #include <string>

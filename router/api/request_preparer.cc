@@ -333,12 +333,12 @@ absl::Status SetReusable(const v1::GenerateRequest& request, baton::fleet::v1::D
 
 // The token that begins a call is never drawn. Where text begins one, an answer may have that text.
 void ForbidCalls(const output::MarkerTable& markers, v1::SamplingParams* sampling) {
-  // A temperature divides it.
-  const float never = -100 * std::max(1.0F, sampling->temperature());
+  // The most that a bias may be. A temperature divides it: up to 5, less than one draw in a million.
+  constexpr float kNever = -100;
   const output::OutputFormat& format = markers.format();
   for (const std::string_view opener : {format.section_open, format.call_open}) {
     const auto id = markers.IdOf(opener);
-    if (id.has_value()) (*sampling->mutable_logit_bias())[id->value()] = never;
+    if (id.has_value()) (*sampling->mutable_logit_bias())[id->value()] = kNever;
   }
 }
 

@@ -61,7 +61,7 @@ async function tryModel(model, thinking, providerOptions) {
   told.output = (await generateText({ ...base, messages: number, output: Output.object({ schema }) })).output;
   told.noCall = (await generateText({ ...base, prompt: "What is the weather in Oslo?", tools, toolChoice: "none" })).text;
 
-  // What has been answered is sent back as the package keeps it.
+  // An answer is sent back as the package keeps it.
   const late = [{ role: "system", content: "It is late." }];
   told.name = (await generateText({ ...base, messages: [hello, ...late, ...whole.response.messages, { role: "user", content: "What is my name?" }] })).text;
   const sum = { ...base, temperature: undefined, maxOutputTokens: 1100, prompt: "What is 27 + 35?", providerOptions: thinking };

@@ -261,7 +261,7 @@ class HttpClients(unittest.TestCase):
             self.openai.chat.completions.create(model="no such model", messages=HELLO)
         with self.assertRaises(openai.BadRequestError) as refused:
             self.chat(HELLO, top_p=7)
-        self.assertEqual(refused.exception.param, "sampling.top_p")
+        self.assertEqual(refused.exception.param, "top_p")
         with self.assertRaises(openai.BadRequestError) as long:
             self.chat([{"role": "user", "content": "word " * 4000}])
         self.assertEqual(long.exception.code, "context_length_exceeded")
@@ -281,7 +281,7 @@ class HttpClients(unittest.TestCase):
         self.assertEqual(told["city"], "Oslo")
         self.assertIn("sunny", told["tools"])
         self.assertEqual((told["events"][0], told["events"][-1]), ("response.created", "response.completed"))
-        self.assertEqual(told["error"], {"name": "BadRequestError", "status": 400, "param": "sampling.top_p"})
+        self.assertEqual(told["error"], {"name": "BadRequestError", "status": 400, "param": "top_p"})
 
     def test_langchain(self):
         for responses in (False, True):

@@ -160,9 +160,9 @@ TEST(ResponsesRequestTest, ItemsOfOtherToolsAreReadOrLeftOut) {
 
 TEST(ResponsesRequestTest, ResultsOfOtherToolsHaveTheirCallAndNoPictures) {
   const auto contents = [](const std::string& items) {
+    const ResponsesRequest read = ReadResponse(R"({"input": [)" + items + "]}");
     std::string all;
-    for (const v1::Message& message :
-         ReadResponse(R"({"input": [)" + items + "]}").request.conversation().messages())
+    for (const v1::Message& message : read.request.conversation().messages())
       all += message.role() + " " + message.tool_call_id() + ": " + message.content() + "|";
     return all;
   };
@@ -173,7 +173,7 @@ TEST(ResponsesRequestTest, ResultsOfOtherToolsHaveTheirCallAndNoPictures) {
   EXPECT_EQ(contents(R"({"type": "local_shell_call_output", "id": "c", "output": "done"})"), "tool c: done|");
   EXPECT_EQ(contents(R"({"type": "tool_search_output", "call_id": "c", "output": "found"})"),
             "tool c: found|");
-  // What another service keeps for itself does not begin a conversation.
+  // An item of another service's own does not begin a conversation.
   EXPECT_EQ(
       contents(R"({"type": "compaction", "encrypted_content": "e"}, {"role": "user", "content": "hi"})"),
       "user : hi|");
