@@ -121,13 +121,15 @@ TEST_F(BadInputTest, AHugeMessageIsRefusedByItsSize) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-TEST_F(BadInputTest, ATemplateThatRaises) {
+TEST_F(BadInputTest, AMessageOfNobodysRole) {
   v1::ChatRequest request;
   v1::Message& message = *request.mutable_conversation()->add_messages();
-  message.set_role("developer");
+  message.set_role("wizard");
   message.set_content("hello");
   const Answer answer = fleet_->Chat(request);
   EXPECT_EQ(answer.status.code(), absl::StatusCode::kInvalidArgument) << answer.status;
+  EXPECT_NE(answer.status.message().find("conversation.messages[0].role"), std::string::npos)
+      << answer.status;
 }
 
 TEST_F(BadInputTest, AWorkerRefusesAnotherFingerprintAndNamesTheDifference) {
