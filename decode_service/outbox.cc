@@ -62,17 +62,25 @@ v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
   return described;
 }
 
+v1::StepLogprobs Outbox::Described(const sampling::Draw& draw) const {
+  v1::StepLogprobs step;
+  *step.mutable_chosen() = Describe(draw.token, *draw.logprob);
+  for (const auto& top : draw.top) *step.add_top() = Describe(top.token, top.logprob);
+  return step;
+}
+
+void Outbox::TellPrompt(const sampling::Draw& token, v1::Delta& delta) const {
+  delta.set_choice(choice_);
+  *delta.add_prompt_logprobs() = Described(token);
+}
+
 std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t logits_digest,
                                         v1::Delta& delta) {
   delta.set_choice(choice_);
   delta.set_tokens(delta.tokens() + 1);
   if (output_.token_ids()) delta.add_token_ids(draw.token.value());
   if (output_.logits_digest()) delta.add_logits_digests(logits_digest);
-  if (draw.logprob.has_value()) {
-    v1::StepLogprobs& step = *delta.add_logprobs();
-    *step.mutable_chosen() = Describe(draw.token, *draw.logprob);
-    for (const auto& top : draw.top) *step.add_top() = Describe(top.token, top.logprob);
-  }
+  if (draw.logprob.has_value()) *delta.add_logprobs() = Described(draw);
   return Advance(draw.token, delta);
 }
 

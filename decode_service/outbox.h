@@ -59,8 +59,11 @@ class Outbox {
   const AnswerParts* parts() const { return parts_.has_value() ? &*parts_ : nullptr; }
   // Null: the answer is free.
   AnswerGrammar* grammar() const { return grammar_.get(); }
-  // How many top log probabilities to ask the sampler for.
+  // How many top log probabilities to ask the sampler for, of the answer and of the prompt.
   std::optional<int> logprobs() const;
+  int top_logprobs() const { return static_cast<int>(output_.top_logprobs()); }
+  // Adds the log probability of the prompt's next token.
+  void TellPrompt(const sampling::Draw& token, v1::Delta& delta) const;
   // Tokens generated, resumed ones included.
   int64_t tokens() const { return tokens_; }
 
@@ -70,6 +73,7 @@ class Outbox {
   std::optional<End> AdvanceText(TokenId token, std::string& text);
   std::optional<End> AdvanceParts(TokenId token, v1::Delta& delta);
   v1::TokenLogprob Describe(TokenId token, float logprob) const;
+  v1::StepLogprobs Described(const sampling::Draw& draw) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   const v1::OutputOptions output_;

@@ -88,6 +88,12 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   sequence->speculation = request.speculation();
   sequence->even_frames = request.output().even_frames();
   sequence->tells_progress = request.output().progress();
+  sequence->tells_prompt = request.output().prompt_logprobs();
+  if (request.prompt_logprobs_sent() > sequence->prompt_tokens) {
+    return absl::InvalidArgumentError(fmt::format("prompt_logprobs_sent is {}, and the prompt has {} tokens",
+                                                  request.prompt_logprobs_sent(), sequence->prompt_tokens));
+  }
+  sequence->prompt_told = request.prompt_logprobs_sent();
   std::optional<AnswerParts::Options> parts;
   if (request.has_answer_format()) {
     const auto prompt = std::span(sequence->tokens).first(sequence->prompt_tokens);
@@ -119,7 +125,8 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   BATON_ASSIGN_OR_RETURN(std::vector<kv::ReusableSpan> reusable,
                          transfer::ReusableFromProto(request.reusable(), sequence->prompt_tokens));
   sequence->chain = kv::PromptChain(engine.RootFor(kv::TenantSalt(request.salt())), std::move(reusable));
-  sequence->lease.kv = std::make_unique<engine::SequenceKv>(engine.pool(), sequence->chain);
+  sequence->lease.kv =
+      std::make_unique<engine::SequenceKv>(engine.pool(), sequence->chain, SharingOf(*sequence));
   return sequence;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
+#include "common/base/status.h"
 #include "common/fetch/peer_server.h"
 #include "common/rpc/status.h"
 #include "common/transfer/prompt_checksum.h"
@@ -21,13 +22,24 @@ using Phase = Sequence::Phase;
 // A full worker frees blocks at the pace of its running sequences: ask again soon.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 
+// Bytes of logits of prompts' rows in a step, unless those of the fewest rows are more: beyond
+// kernels::kMaxVerifyRows, so that a device takes them for a prompt's.
+constexpr int64_t kMaxLogitBytes = int64_t{16} << 20;
+constexpr int64_t kFewestLogitRows = 3 * kBlockTokens;
+
+StepLimits WithLogitRows(StepLimits limits, int64_t vocabulary) {
+  const int64_t rows = kMaxLogitBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
+  limits.logit_rows = std::max<int64_t>(kFewestLogitRows, rows / kBlockTokens * kBlockTokens);
+  return limits;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
                      PrefillClient& prefill, const Clock& clock, Probe& probe,
                      const fetch::PeerFetch& peer_fetch)
     : options_(options),
-      planner_(options.step),
+      planner_(WithLogitRows(options.step, engine.config().vocabulary)),
       engine_(engine),
       link_(link),
       prefill_(prefill),
@@ -121,7 +133,7 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   sequence.report.Reserved(clock_.Now(), sequence.kv().cached_tokens());
   probe_.Admitted(sequence.size(), sequence.kv().cached_tokens());
   sequences_.emplace(id, std::move(owned));
-  if (!StartFetch(id, sequence)) StartPrefill(id, sequence);
+  if (sequence.tells_prompt || !StartFetch(id, sequence)) StartPrefill(id, sequence);
   fleet::v1::DecodeEvent event;
   fleet::v1::Accepted& accepted = *event.mutable_accepted();
   accepted.set_cached_tokens(static_cast<uint32_t>(sequence.kv().cached_tokens()));
@@ -133,6 +145,11 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
 
 void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   const bool asked_all = sequence.next_target >= sequence.targets.size();
+  if (sequence.owes_prompt()) {
+    sequence.phase = Phase::kPrefilling;
+    sequence.prefills_from = sequence.kv().computed_tokens();
+    return;
+  }
   if (sequence.lands()) {
     if (asked_all) {
       sequence.phase = Phase::kHandoff;  // of nobody
@@ -280,6 +297,30 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
   Emit(id, sequence, *draw, sequence.outbox->shows_logits() ? Crc32c(std::as_bytes(logits)) : 0);
 }
 
+absl::Status Scheduler::TellPrompt(const engine::StepResult& result, int64_t share,
+                                   const PlannedRows& planned, Sequence& sequence) {
+  const int64_t first = planned.first + planned.rows - result.logit_rows(share);
+  if (sequence.prompt_told == 0) {
+    sequence.outbox->TellPrompt({.token = sequence.tokens.front(), .logprob = 0, .top = {}},
+                                *sequence.unsent.mutable_delta());
+    ++sequence.prompt_told;
+  }
+  for (int64_t row = 0; row < result.logit_rows(share) && sequence.owes_prompt(); ++row) {
+    // The row of a token says what comes behind it.
+    if (first + row + 1 != sequence.prompt_told) continue;
+    const TokenId token = sequence.tokens[static_cast<size_t>(sequence.prompt_told)];
+    // As the model has it: what changes a draw is about the answer.
+    BATON_ASSIGN_OR_RETURN(
+        const sampling::Draw draw,
+        sampler_.Sample(result.logits(share, row), {.temperature = 0}, {},
+                        static_cast<uint64_t>(sequence.prompt_told), sequence.outbox->top_logprobs(), token));
+    sequence.outbox->TellPrompt(draw, *sequence.unsent.mutable_delta());
+    ++sequence.prompt_told;
+  }
+  Send(sequence);
+  return absl::OkStatus();
+}
+
 void Scheduler::DrawWaiting() {
   for (auto next = sequences_.begin(); next != sequences_.end();) {
     const auto [id, sequence] = std::pair(next->first, next->second.get());
@@ -397,7 +438,8 @@ void Scheduler::Pause() {
 
 void Scheduler::Preempt(Sequence& sequence) {
   leases_.Release(std::move(sequence.lease));
-  sequence.lease.kv = std::make_unique<engine::SequenceKv>(engine_.pool(), sequence.chain);
+  sequence.lease.kv =
+      std::make_unique<engine::SequenceKv>(engine_.pool(), sequence.chain, SharingOf(sequence));
   sequence.kv().Lease(sequence.leases, sequence.report.arrival());
   sequence.penalty_slot = nullptr;
   sequence.undrawn.clear();  // they are computed again

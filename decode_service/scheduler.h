@@ -152,6 +152,9 @@ class Scheduler {
   void OnHandoffEnded(SequenceId id, const absl::Status& status);
   // Draws the next token and emits it; if its mask is not there, the sequence keeps the logits (undrawn).
   void SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits);
+  // Tells what a chunk's rows say of the prompt's tokens behind them.
+  absl::Status TellPrompt(const engine::StepResult& result, int64_t share, const PlannedRows& planned,
+                          Sequence& sequence);
   // Draws the tokens that wait for a mask that is there now.
   void DrawWaiting();
   // The masks that come next are computed while the next step is.

@@ -106,7 +106,10 @@ std::vector<PlannerSequence> Scheduler::PlannerView() const {
         seen.state = sequence->stands() ? State::kWaiting : State::kRunning;
         break;
       case Phase::kPrefilling:
-        seen.state = State::kPrefilling;
+        // With each of its rows something leaves for the client.
+        seen.state = sequence->paused && sequence->owes_prompt() ? State::kWaiting : State::kPrefilling;
+        if (sequence->owes_prompt())
+          seen.prompt_logits_from = std::max<int64_t>(0, sequence->prompt_told - 1);
         break;
       case Phase::kFetching:
       case Phase::kHandoff:
@@ -184,6 +187,7 @@ void Scheduler::AddRows(const PlannedRows& planned) {
   // may be one that no draw decides, its mask is not known before the step, or none is drawn.
   const Outbox& outbox = *sequence.outbox;
   if (planned.logit_rows == 0 || outbox.shows_logits() || outbox.may_force() || sequence.warms()) return;
+  if (planned.prompt && sequence.owes_prompt()) return;
   std::span<const uint32_t> mask;
   if (sequence.outbox->grammar() != nullptr) {
     const auto known = MaskBefore(planned, *sequence.outbox->grammar());
@@ -247,19 +251,29 @@ void Scheduler::Complete(const InFlightStep& step) {
   }
   mask_patience_ = std::max(kLeastMaskPatience, (clock_.Now() - begun) * kMaskShare);
   int64_t decode_rows = 0, prefill_rows = 0;
+  bool told = false;
   for (int64_t share = 0; share < result.sequences(); ++share) {
     const PlannedRows& planned = step.plan.sequences[static_cast<size_t>(share)];
     (planned.prompt ? prefill_rows : decode_rows) += result.rows(share);
     const auto found = sequences_.find(planned.id);
     if (found == sequences_.end()) continue;      // it ended while the step was in flight
     if (result.logit_rows(share) == 0) continue;  // a chunk, and not the prompt's last
+    if (planned.prompt && found->second->owes_prompt()) {
+      told = true;
+      if (const absl::Status told = TellPrompt(result, share, planned, *found->second); !told.ok()) {
+        Fail(planned.id, *found->second, told);
+        continue;
+      }
+    }
+    if (planned.prompt && planned.first + planned.rows < found->second->size()) continue;
     EmitFrom(result, share, planned, *found->second);
   }
   WakeMasks();
   mask_patience_ = absl::ZeroDuration();
   const absl::Time now = clock_.Now();
   probe_.Stepped(decode_rows, prefill_rows, now - begun);
-  forecast_.Observe(step.plan.load, absl::ToDoubleSeconds(now - begun));
+  // Logits of a whole prompt, and the work of telling them, are nothing that the load describes.
+  if (!told) forecast_.Observe(step.plan.load, absl::ToDoubleSeconds(now - begun));
   CountSavings(step);
   last_completion_ = now;
 }
@@ -277,7 +291,8 @@ void Scheduler::EmitFrom(const engine::StepResult& result, int64_t share, const 
   // stands, and the rows behind it were computed for a token that is not there: nothing of them counts, and
   // the next step writes over their KV before anything reads it.
   if (planned.drafted > 0) DraftChecked(sequence, planned.drafted);
-  for (int64_t row = 0; row < result.logit_rows(share); ++row) {
+  const int64_t last = result.logit_rows(share) - 1;
+  for (int64_t row = planned.prompt ? last : 0; row <= last; ++row) {
     if (planned.drafted > 0) sequence.kv().Computed(sequence.tokens, planned.first + row + 1);
     sequence.checks.reset();
     if (row < planned.drafted) sequence.checks = static_cast<size_t>(row);

@@ -55,6 +55,8 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   bool even_frames = false;
   // Its caller is told how far its prompt is.
   bool tells_progress = false;
+  // Its caller is told the log probabilities of the prompt's tokens, so all of the prompt is computed here.
+  bool tells_prompt = false;
 
   // Where it is.
   Phase phase = Phase::kPreempted;
@@ -82,6 +84,7 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   size_t next_target = 0;
   v1::Progress handed_off;               // how far the prompt is at the prefill worker
   std::optional<int64_t> prefills_from;  // tokens that it had when its prefill here began
+  int64_t prompt_told = 0;               // tokens of the prompt whose log probabilities are told
   v1::Progress told;                     // last, and when
   absl::Time told_at = absl::InfinitePast();
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
@@ -97,6 +100,8 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   bool draw_waits() const { return !undrawn.empty(); }
   // It runs, and has no rows in the next step.
   bool stands() const { return paused || draw_waits(); }
+  // Log probabilities of its prompt are still to be told.
+  bool owes_prompt() const { return tells_prompt && prompt_told < prompt_tokens; }
   // Tokens that it has blocks for before its next step: its own, and the one that is drawn.
   int64_t capacity() const { return size() + (warms() ? 0 : 1); }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
@@ -113,5 +118,10 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   // Tokens whose KV is still to be computed; the last row gives the next token's logits.
   int64_t remaining() const { return size() - kv().computed_tokens(); }
 };
+
+// Blocks that others have computed give no logits of the prompt, and nobody asks for one twice.
+inline engine::SequenceKv::Sharing SharingOf(const Sequence& sequence) {
+  return sequence.tells_prompt ? engine::SequenceKv::Sharing::kNone : engine::SequenceKv::Sharing::kPrefixes;
+}
 
 }  // namespace baton::decode_service

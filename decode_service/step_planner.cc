@@ -11,7 +11,8 @@ namespace baton::decode_service {
 using State = PlannerSequence::State;
 
 StepPlanner::StepPlanner(const StepLimits& limits) : limits_(limits) {
-  BATON_CHECK(limits_.chunk_tokens >= kBlockTokens && limits_.token_budget >= kBlockTokens);
+  BATON_CHECK(limits_.chunk_tokens >= kBlockTokens && limits_.token_budget >= kBlockTokens &&
+              limits_.logit_rows >= kBlockTokens);
 }
 
 StepPlan StepPlanner::Plan(std::span<const PlannerSequence> sequences, bool answers_wait,
@@ -42,16 +43,27 @@ StepPlan StepPlanner::Plan(std::span<const PlannerSequence> sequences, bool answ
           std::max<int64_t>(limits_.token_budget - plan.load.running - plan.load.drafted, kBlockTokens)};
   if (plan.load.running > 0 || answers_wait) limits.seconds = limits_.slo_tpot - forecast.Line(plan.load);
   engine::ChunkPlanner chunks(limits, forecast.cost());
+  int64_t logits_left = limits_.logit_rows;
   for (const PlannerSequence& sequence : sequences) {
     if (sequence.state != State::kPrefilling) continue;
     const int64_t remaining = sequence.size - sequence.computed;
-    const int64_t rows = chunks.Take(sequence.computed, remaining);
+    const bool logits = sequence.prompt_logits_from.has_value();
+    if (logits && logits_left == 0) continue;  // later prompts need none
+    const int64_t rows =
+        chunks.Take(sequence.computed, logits ? std::min(remaining, logits_left) : remaining);
     if (rows == 0) break;
+    int64_t logit_rows = rows == remaining ? 1 : 0;
+    if (logits) {
+      const int64_t wanted =
+          sequence.computed + rows - std::max(sequence.computed, *sequence.prompt_logits_from);
+      logit_rows = std::max(logit_rows, wanted);
+      logits_left -= std::min(logits_left, std::max<int64_t>(0, wanted));
+    }
     plan.sequences.push_back({.id = sequence.id,
                               .prompt = true,
                               .first = sequence.computed,
                               .rows = rows,
-                              .logit_rows = rows == remaining ? 1 : 0});
+                              .logit_rows = logit_rows});
     plan.load.AddRows(sequence.computed, rows);
   }
   return plan;

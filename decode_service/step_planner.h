@@ -22,6 +22,8 @@ struct StepLimits {
   // Seconds that a step with rows of prompts may take while answers run: what each of them waits for its next
   // token. A block of a prompt goes into the step in any case, so that prompts make progress.
   double slo_tpot = forecast::kDefaultSloTpot;
+  // Rows of prompts in one step of all of which logits are wanted: at least a block.
+  int64_t logit_rows = 256;
 };
 
 // What the planner knows of a sequence.
@@ -42,6 +44,8 @@ struct PlannerSequence {
   // Tokens after its last one that are drafted and to be checked, for which it has blocks. 0 with a future
   // draw.
   int64_t drafted = 0;
+  // Logits are wanted of all rows of its prompt from this position on; nothing: of the last alone.
+  std::optional<int64_t> prompt_logits_from;
   // It may give up its blocks for others, and be computed again later.
   bool preemptible = false;
 };

@@ -43,6 +43,8 @@ constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512, kMaxRequestIdBytes =
 
 // An answer in one piece of more bytes is not written on the server's thread.
 constexpr size_t kLargeAnswer = 64 << 10;
+// And one of more is not made: clients take it as a stream.
+constexpr size_t kLargestAnswer = 64 << 20;
 
 // Calls of one answer at a time: a request with many prompts takes no more of the service than so many
 // clients.
@@ -235,6 +237,11 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
       if (format_.whole || !event.has_delta()) {
         answer_.Add(event);
         answer_bytes_ += event.ByteSizeLong();
+        if (answer_bytes_ > kLargestAnswer) {
+          return Fail(absl::InvalidArgumentError(
+              "the answer has more than 64 MiB: ask for it as a stream, or for fewer log probabilities or "
+              "prompts"));
+        }
       }
       if (!format_.whole) bytes += format_.piece(event);
     }

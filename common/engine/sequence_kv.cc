@@ -52,6 +52,7 @@ void SequenceKv::LeasePublished(Asked& asked) {
 
 absl::Status SequenceKv::Reserve(std::span<const TokenId> tokens, int64_t capacity) {
   BATON_CHECK(blocks_.empty() && !tokens.empty());
+  if (sharing_ == Sharing::kNone) return Reserve(std::vector<kv::BlockHash>(), capacity);
   const auto reusable = (tokens.size() - 1) / kBlockTokens * kBlockTokens;
   return Reserve(chain_.Hashes(tokens.first(reusable)), capacity);
 }
@@ -94,6 +95,7 @@ void SequenceKv::Computed(std::span<const TokenId> tokens, int64_t computed) {
   BATON_CHECK(computed >= computed_ && computed <= static_cast<int64_t>(tokens.size()));
   GiveUpReplaced();
   computed_ = computed;
+  if (sharing_ == Sharing::kNone) return;
   for (auto index = static_cast<int64_t>(hashes_.size()); (index + 1) * kBlockTokens <= computed_; ++index) {
     const kv::BlockHash& parent = hashes_.empty() ? chain_.root() : hashes_.back();
     hashes_.push_back(chain_.Child(parent, index, tokens.subspan(index * kBlockTokens, kBlockTokens)));

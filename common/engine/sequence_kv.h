@@ -20,8 +20,11 @@ namespace baton::engine {
 
 class SequenceKv {
  public:
+  // With kNone it finds no published block and publishes none: all of its tokens are computed.
+  enum class Sharing { kPrefixes, kNone };
   // chain: how its blocks are hashed.
-  SequenceKv(kv::BlockPool& pool, kv::PromptChain chain) : pool_(&pool), chain_(std::move(chain)) {}
+  SequenceKv(kv::BlockPool& pool, kv::PromptChain chain, Sharing sharing = Sharing::kPrefixes)
+      : pool_(&pool), chain_(std::move(chain)), sharing_(sharing) {}
   ~SequenceKv() { Release(); }
   SequenceKv(const SequenceKv&) = delete;
   SequenceKv& operator=(const SequenceKv&) = delete;
@@ -82,6 +85,7 @@ class SequenceKv {
 
   kv::BlockPool* pool_;
   kv::PromptChain chain_;
+  const Sharing sharing_;
   std::vector<BlockId> blocks_;
   std::vector<kv::BlockHash> hashes_;  // of the published run, in order
   std::vector<BlockId> replaced_;      // by equal blocks of other sequences; still held

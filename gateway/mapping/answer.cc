@@ -18,6 +18,8 @@ void Answer::Add(const v1::GenerateResponse& event) {
     choice.text += event.delta().text();
     choice.logprobs.insert(choice.logprobs.end(), event.delta().logprobs().begin(),
                            event.delta().logprobs().end());
+    choice.prompt_logprobs.insert(choice.prompt_logprobs.end(), event.delta().prompt_logprobs().begin(),
+                                  event.delta().prompt_logprobs().end());
     for (const v1::PartEvent& part : event.delta().parts()) {
       if (part.has_start()) choice.parts.push_back({.start = part.start()});
       if (choice.parts.empty()) continue;

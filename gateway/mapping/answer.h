@@ -31,6 +31,7 @@ class Answer {
     std::string text;  // of the answer itself
     std::vector<Part> parts;
     std::vector<v1::StepLogprobs> logprobs;
+    std::vector<v1::StepLogprobs> prompt_logprobs;
     std::optional<v1::Finished> finished;
   };
 

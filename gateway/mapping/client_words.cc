@@ -46,6 +46,7 @@ constexpr Words kNames[] = {
     {"stop.max_tokens", "max_tokens", "max_tokens", "max_output_tokens", "max_tokens"},
     {"output.top_logprobs", "top_logprobs", "logprobs", "top_logprobs", "top_logprobs"},
     Alike("output.logprobs", "logprobs"),
+    {"output.prompt_logprobs", "prompt_logprobs", "echo", "prompt_logprobs", "prompt_logprobs"},
     Alike("options.session_id", "prompt_cache_key"),
     Alike("options.idempotency_key", "idempotency-key"),
     Alike("options.build", "x-baton-build"),

@@ -68,23 +68,66 @@ Json ChatLogprobs(const auto& steps) {
 }
 
 // The older form of text completions.
-Json TextLogprobs(const auto& steps, int64_t offset) {
-  Json tokens = Json::array(), chosen = Json::array(), tops = Json::array(), offsets = Json::array();
-  for (const v1::StepLogprobs& step : steps) {
-    tokens.push_back(step.chosen().bytes());
-    chosen.push_back(step.chosen().logprob());
+class TextLogprobs {
+ public:
+  // A prompt's first token, before which nothing stands. `hidden`: bytes of it that the text lacks.
+  void AddFirst(const v1::StepLogprobs& step, int64_t hidden) {
+    Add(step.chosen(), nullptr, nullptr);
+    offset_ -= hidden;
+  }
+  void Add(const v1::StepLogprobs& step) {
     Json top = Json::object();
     for (const v1::TokenLogprob& token : step.top()) top[token.bytes()] = token.logprob();
-    tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += std::ssize(step.chosen().bytes());
+    Add(step.chosen(), step.chosen().logprob(), std::move(top));
   }
-  return {{"text_offset", offsets}, {"token_logprobs", chosen}, {"tokens", tokens}, {"top_logprobs", tops}};
+  // Null: there are none.
+  Json Shown() && {
+    if (tokens_.empty()) return nullptr;
+    return {{"text_offset", std::move(offsets_)},
+            {"token_logprobs", std::move(chosen_)},
+            {"tokens", std::move(tokens_)},
+            {"top_logprobs", std::move(tops_)}};
+  }
+
+ private:
+  void Add(const v1::TokenLogprob& token, Json logprob, Json top) {
+    tokens_.push_back(token.bytes());
+    chosen_.push_back(std::move(logprob));
+    tops_.push_back(std::move(top));
+    offsets_.push_back(offset_);
+    offset_ += std::ssize(token.bytes());
+  }
+
+  Json tokens_ = Json::array(), chosen_ = Json::array(), tops_ = Json::array(), offsets_ = Json::array();
+  int64_t offset_ = 0;
+};
+
+// The tokenizer begins a text with a token of its own, which the text lacks.
+int64_t HiddenBytes(const std::string& echo, const std::string& first) {
+  return echo.empty() || echo.starts_with(first) ? 0 : std::ssize(first);
 }
 
 std::string PromptEcho(const OpenAiAnswer& wanted, size_t choice) {
   const size_t prompt = choice / std::max<size_t>(1, wanted.n);
   return prompt < wanted.echoes.size() ? wanted.echoes[prompt] : "";
+}
+
+// The text of a completion, and its log probabilities if they are asked for.
+Json TextChoice(const OpenAiAnswer& wanted, size_t which, const Answer::Choice& choice) {
+  std::string echo = PromptEcho(wanted, which);
+  TextLogprobs logprobs;
+  if (wanted.prompt_logprobs && !choice.prompt_logprobs.empty()) {
+    const std::span<const v1::StepLogprobs> prompt = choice.prompt_logprobs;
+    logprobs.AddFirst(prompt.front(), HiddenBytes(echo, prompt.front().chosen().bytes()));
+    for (const v1::StepLogprobs& step : prompt.subspan(1)) logprobs.Add(step);
+    if (echo.empty()) {
+      for (const v1::StepLogprobs& step : prompt) echo += step.chosen().bytes();
+    }
+  }
+  for (const v1::StepLogprobs& step : choice.logprobs) logprobs.Add(step);
+  Json made = {{"text", echo + choice.text}, {"logprobs", nullptr}};
+  if (wanted.logprobs || !choice.logprobs.empty()) made["logprobs"] = std::move(logprobs).Shown();
+  return made;
 }
 
 std::string IdOf(OpenAiKind kind, const v1::Started& started) {
@@ -132,12 +175,10 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
     Json made = {{"index", i}};
     if (chat) {
       made["message"] = MessageOf(choice);
+      made["logprobs"] = choice.logprobs.empty() ? Json(nullptr) : ChatLogprobs(choice.logprobs);
     } else {
-      made["text"] = PromptEcho(wanted, i) + choice.text;
+      made.update(TextChoice(wanted, i, choice));
     }
-    made["logprobs"] = nullptr;
-    if (!choice.logprobs.empty())
-      made["logprobs"] = chat ? ChatLogprobs(choice.logprobs) : TextLogprobs(choice.logprobs, 0);
     made["finish_reason"] = FinishOf(choice.finished->reason());
     made["stop_reason"] = StopReasonOf(*choice.finished);
     if (wanted.timing) made["baton_timing"] = TimingOf(*choice.finished);
@@ -199,7 +240,8 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
   if (!choice.begun) {
     choice.begun = true;
     if (chat) say({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
-    if (const std::string echo = PromptEcho(wanted_, index); !chat && !echo.empty())
+    if (const std::string echo = PromptEcho(wanted_, index);
+        !chat && !echo.empty() && !wanted_.prompt_logprobs)
       say(echo, nullptr, nullptr);
   }
   if (event.has_finished()) {
@@ -208,9 +250,27 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
   }
   const v1::Delta& delta = event.delta();
   Json logprobs = nullptr;
-  if (!delta.logprobs().empty())
-    logprobs = chat ? ChatLogprobs(delta.logprobs()) : TextLogprobs(delta.logprobs(), 0);
   if (!chat) {
+    TextLogprobs text;
+    for (const v1::StepLogprobs& step : delta.logprobs()) text.Add(step);
+    logprobs = std::move(text).Shown();
+  } else if (!delta.logprobs().empty()) {
+    logprobs = ChatLogprobs(delta.logprobs());
+  }
+  if (!chat) {
+    if (!delta.prompt_logprobs().empty()) {
+      TextLogprobs prompt;
+      std::string echo;
+      for (const v1::StepLogprobs& step : delta.prompt_logprobs()) {
+        if (std::exchange(choice.prompt_told, true)) {
+          prompt.Add(step);
+        } else {
+          echo = PromptEcho(wanted_, index);
+          prompt.AddFirst(step, HiddenBytes(echo, step.chosen().bytes()));
+        }
+      }
+      say(echo, nullptr, wanted_.logprobs ? std::move(prompt).Shown() : Json(nullptr));
+    }
     if (!delta.text().empty() || !logprobs.is_null()) say(delta.text(), nullptr, std::move(logprobs));
     return bytes;
   }

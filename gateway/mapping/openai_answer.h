@@ -38,7 +38,8 @@ class OpenAiChunks {
  private:
   struct Choice {
     bool begun = false;
-    bool thinking = false;  // the part under way is
+    bool prompt_told = false;  // in part
+    bool thinking = false;     // the part under way is
     int calls = 0;
   };
 

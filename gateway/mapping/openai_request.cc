@@ -290,6 +290,31 @@ absl::Status SkipForeign(JsonObject& body) {
   return ReadServiceTier(body, {"auto", "default"});
 }
 
+// The prompt is a part of the answer, with its log probabilities if those of the answer are asked for. Token
+// ids are echoed by them: only the router knows their texts.
+absl::Status ReadEcho(const JsonObject& body, v1::GenerateRequest* request, OpenAiCompletion* completion) {
+  if (request->overflow().clamp_output()) {
+    return body.Wrong("overflow",
+                      "with echo the whole prompt is a part of the answer: leave out one of both");
+  }
+  bool ids = false;
+  for (const v1::GenerateRequest& one : completion->requests) {
+    ids |= !one.has_text();
+    completion->answer.echoes.push_back(one.text());
+  }
+  if (!ids && !request->output().logprobs()) return absl::OkStatus();
+  if (request->options().n() > 1) {
+    return body.Wrong("n", "one choice has a prompt's tokens: with echo and logprobs, or token ids, it is 1");
+  }
+  if (ids && completion->answer.stream) {
+    return body.Wrong("echo",
+                      "of token ids, not served as a stream: their texts may begin inside a character");
+  }
+  completion->answer.prompt_logprobs = true;
+  request->mutable_output()->set_prompt_logprobs(true);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
@@ -360,21 +385,10 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("logprobs", 0, 20));
   request.mutable_output()->set_logprobs(top.has_value());
   request.mutable_output()->set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));
+  completion.answer.logprobs = top.has_value();
   BATON_RETURN_IF_ERROR(ReadSpecialTokens(body, request.mutable_output()));
   BATON_ASSIGN_OR_RETURN(const auto echo, body.Flag("echo"));
-  if (echo.value_or(false)) {
-    if (request.overflow().clamp_output()) {
-      return body.Wrong("overflow",
-                        "with echo the whole prompt is a part of the answer: leave out one of both");
-    }
-    if (top.has_value()) {
-      return body.Wrong("echo", "not served here together with logprobs: there are none of a prompt");
-    }
-    for (const v1::GenerateRequest& one : completion.requests) {
-      if (!one.has_text()) return body.Wrong("echo", "served here for a prompt that is text");
-      completion.answer.echoes.push_back(one.text());
-    }
-  }
+  if (echo.value_or(false)) BATON_RETURN_IF_ERROR(ReadEcho(body, &request, &completion));
   BATON_RETURN_IF_ERROR(RefuseBestOf(body, request.options()));
   if (const Json* const suffix = body.Find("suffix"); suffix != nullptr && *suffix != "") {  // null: absent
     return body.Wrong("suffix", "not served here");

@@ -23,6 +23,11 @@ struct OpenAiAnswer {
   bool timing = false;
   // What texts of a completion begin with: the prompt of each `n` choices. Empty: nothing.
   std::vector<std::string> echoes = {};
+  // They begin with the prompt's tokens, and their log probabilities do. A prompt that is a text is in
+  // `echoes`, too.
+  bool prompt_logprobs = false;
+  // Log probabilities are shown.
+  bool logprobs = false;
   uint32_t n = 1;
   // Members of the body that were ignored.
   std::vector<std::string> ignored;

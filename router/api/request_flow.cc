@@ -145,14 +145,16 @@ void RequestFlow::SubmitAll(Actions* actions) {
   submitted.placement.deadline = options_.deadline;
   submitted.placement.session = prepared_.session;
   submitted.placement.prefill_apart = request.reusable_size() > 0;
+  submitted.placement.prefill_here = request.output().prompt_logprobs();
   outcome_.approximate_reused_tokens = static_cast<uint32_t>(kv::LandedTokens(ReusableSpansOf(request)));
-  if (!started_ && options_.sessions != nullptr && prepared_.session_key.has_value() &&
+  const bool cached = !request.output().prompt_logprobs();
+  if (cached && !started_ && options_.sessions != nullptr && prepared_.session_key.has_value() &&
       !prepared_.chain.empty()) {
     last_prompt_ = options_.sessions->Find(*prepared_.session_key);
     if (last_prompt_ != nullptr) submitted.last_worker = last_prompt_->worker;
     prompt_ = {.sections = prepared_.sections, .blocks = ShortHashes(prepared_.chain), .worker = {}};
   }
-  submitted.chain = prepared_.chain;
+  if (cached) submitted.chain = prepared_.chain;
   submitted.debug = prepared_.debug;
   submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
   submitted.priority = request.priority();
@@ -200,6 +202,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   dial.request.mutable_sampling()->set_seed(prepared_.seed + choice);
   dial.request.mutable_output()->set_token_ids(true);
   dial.request.set_choice(choice);
+  dial.request.set_prompt_logprobs_sent(prompt_logprobs_sent_);
   if (prepared_.open_ended) BoundByMemory(*state.placement.decode, state.sent.size(), &dial.request);
   if (!state.sent.empty()) {
     dial.request.mutable_token_ids()->Add(state.sent.begin(), state.sent.end());
@@ -307,6 +310,19 @@ void RequestFlow::SendStarted(Actions* actions) {
   Send({.response = std::move(response)}, actions);
 }
 
+bool RequestFlow::CheckPromptTold(Actions* actions) {
+  const baton::fleet::v1::DecodeRequest& request = prepared_.request;
+  if (!request.output().prompt_logprobs() ||
+      prompt_logprobs_sent_ == static_cast<uint32_t>(request.token_ids_size())) {
+    return true;
+  }
+  EndWith(absl::UnimplementedError(
+              "output.prompt_logprobs: the worker that computed the prompt does not tell them, it is of an "
+              "older version: try again once the workers have been updated"),
+          actions);
+  return false;
+}
+
 void RequestFlow::AskForEvent(int choice, Actions* actions) {
   ChoiceState& state = choices_[choice];
   if (state.asked || state.held >= kHeldEvents) return;
@@ -318,7 +334,8 @@ void RequestFlow::AskForEvent(int choice, Actions* actions) {
 void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   ChoiceState& state = choices_[choice];
   const absl::Time now = clock_.Now();
-  EndProgress(actions);
+  if (delta.tokens() > 0 && !CheckPromptTold(actions)) return;
+  if (delta.tokens() > 0 || delta.prompt_logprobs().empty()) EndProgress(actions);
   if (delta.tokens() > 0) {
     state.placement.booking.FirstToken(now);
     if (!state.first_token.has_value()) {
@@ -337,6 +354,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
     probe().AnswerTokens(delta.tokens());
   }
   state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
+  prompt_logprobs_sent_ += static_cast<uint32_t>(delta.prompt_logprobs_size());
   delta.set_choice(choice);
   if (Moderated* const moderated = state.moderated.get(); moderated != nullptr) {
     std::string text;
@@ -371,6 +389,7 @@ void RequestFlow::SendDelta(int choice, v1::Delta delta, Actions* actions) {
 
 void RequestFlow::OnFinished(int choice, v1::Finished finished, const baton::fleet::v1::StepMeans& steps,
                              Actions* actions) {
+  if (!CheckPromptTold(actions)) return;
   EndProgress(actions);  // of a prompt without an answer
   ChoiceState& state = choices_[choice];
   if (prepared_.fills_context && finished.reason() == v1::FINISH_REASON_LENGTH) {

@@ -285,6 +285,8 @@ class RequestFlow {
   void EndProgress(Actions* actions);
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
+  // All that was asked of the prompt has been told. Else the request ends.
+  bool CheckPromptTold(Actions* actions);
   void SendDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, const baton::fleet::v1::StepMeans& steps,
                   Actions* actions);
@@ -344,6 +346,7 @@ class RequestFlow {
   bool writing_ = false;
   absl::Time write_began_;
   bool broken_ = false;
+  uint32_t prompt_logprobs_sent_ = 0;        // tokens of the prompt
   std::optional<RequestProgress> progress_;  // none: nobody asked, or the first token has come
   bool started_ = false;
   std::string build_;  // once it is started

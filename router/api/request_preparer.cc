@@ -44,7 +44,17 @@ void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
   for (TokenId token : tokens) message->add_token_ids(token.value());
 }
 
-// What Generate and Chat share.
+absl::Status TooLargeForOneMessage(int choices, uint32_t max_tokens, uint32_t max_answer_bytes,
+                                   int64_t most) {
+  return rpc::WithReason(
+      absl::InvalidArgumentError(
+          fmt::format("stop.max_tokens: {} choices of {} tokens make more than {} bytes in one message: "
+                      "ask for at most {}, or take them as a stream, or raise max_answer_bytes",
+                      choices, max_tokens, max_answer_bytes, most)),
+      v1::REASON_ANSWER_TOO_LARGE);
+}
+
+// The checks that Generate and Chat share.
 template <typename Request>
 absl::Status CheckCommon(const ServedModel& model, const Request& request, uint32_t max_answer_bytes) {
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model.vocabulary));
@@ -70,13 +80,17 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request, uint3
     const int choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
     if (const int64_t most = TokensOfMessage(request.output(), max_answer_bytes, choices);
         request.stop().max_tokens() > most) {
-      return rpc::WithReason(
-          absl::InvalidArgumentError(
-              fmt::format("stop.max_tokens: {} choices of {} tokens make more than {} bytes in one message: "
-                          "ask for at most {}, or take them as a stream, or raise max_answer_bytes",
-                          choices, request.stop().max_tokens(), max_answer_bytes, most)),
-          v1::REASON_ANSWER_TOO_LARGE);
+      return TooLargeForOneMessage(choices, request.stop().max_tokens(), max_answer_bytes, most);
     }
+  }
+  if (request.output().prompt_logprobs() && request.options().n() > 1) {
+    return absl::InvalidArgumentError(fmt::format(
+        "options.n: {} choices have one prompt; with output.prompt_logprobs it is 1", request.options().n()));
+  }
+  if (request.output().prompt_logprobs() && !request.options().idempotency_key().empty()) {
+    return absl::InvalidArgumentError(
+        "output.prompt_logprobs: not with options.idempotency_key: what is told of a prompt is not kept; "
+        "leave out one or the other");
   }
   if (model.max_tokens > 0 && request.stop().max_tokens() > model.max_tokens) {
     return absl::InvalidArgumentError(
@@ -342,6 +356,26 @@ void ForbidCalls(const output::MarkerTable& markers, v1::SamplingParams* samplin
   }
 }
 
+absl::Status CheckPromptLogprobs(const baton::fleet::v1::DecodeRequest& decode) {
+  if (decode.reusable().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "output.prompt_logprobs: of a prompt with reusable parts there are none that are exact; mark none");
+}
+
+// Bytes of an answer in one message that are left for its tokens, behind those that are told of the prompt.
+absl::StatusOr<uint32_t> BytesForAnswer(const v1::OutputOptions& output, int64_t prompt_tokens,
+                                        uint32_t max_answer_bytes) {
+  if (max_answer_bytes == 0 || !output.prompt_logprobs()) return max_answer_bytes;
+  const int64_t left = max_answer_bytes - prompt_tokens * LogprobBytes(output);
+  if (left > 0) return static_cast<uint32_t>(left);
+  return rpc::WithReason(
+      absl::InvalidArgumentError(fmt::format(
+          "output.prompt_logprobs: those of {} tokens make more than {} bytes in one message: take "
+          "them as a stream, or raise max_answer_bytes",
+          prompt_tokens, max_answer_bytes)),
+      v1::REASON_ANSWER_TOO_LARGE);
+}
+
 struct Fitted {
   Rendered rendered;
   v1::ContextReport report;
@@ -482,11 +516,21 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
         asked ? stop.max_tokens() > room : model.defaults.max_new_tokens.value_or(room + 1) > room;
     if (asked && prepared.fills_context) prepared.context.set_clamped_max_tokens(max_tokens);
   }
-  if (max_answer_bytes > 0 && prepared.open_ended) {
-    max_tokens = static_cast<uint32_t>(
-        std::min<int64_t>(max_tokens, TokensOfMessage(request.output(), max_answer_bytes, prepared.choices)));
+  BATON_ASSIGN_OR_RETURN(const uint32_t answer_bytes,
+                         BytesForAnswer(request.output(), prompt_tokens, max_answer_bytes));
+  if (answer_bytes > 0) {
+    const int64_t most = TokensOfMessage(request.output(), answer_bytes, prepared.choices);
+    if (prepared.open_ended) {
+      max_tokens = static_cast<uint32_t>(std::min<int64_t>(max_tokens, most));
+    } else if (max_tokens > most) {
+      return TooLargeForOneMessage(prepared.choices, max_tokens, max_answer_bytes, most);
+    }
   }
   stop.set_max_tokens(max_tokens);
+  if (request.output().prompt_logprobs()) {
+    BATON_RETURN_IF_ERROR(CheckPromptLogprobs(decode));
+    decode.clear_leases();  // nothing of it is kept
+  }
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
   decode.set_priority(request.options().priority());

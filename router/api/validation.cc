@@ -87,8 +87,9 @@ absl::Status CheckOutput(const v1::OutputOptions& output) {
   if (output.top_logprobs() > kMaxTopLogprobs) {
     return Invalid("output.top_logprobs: {}, at most {} are allowed", output.top_logprobs(), kMaxTopLogprobs);
   }
-  if (output.top_logprobs() > 0 && !output.logprobs()) {
-    return Invalid("output.top_logprobs: {} without output.logprobs; set that too", output.top_logprobs());
+  if (output.top_logprobs() > 0 && !output.logprobs() && !output.prompt_logprobs()) {
+    return Invalid("output.top_logprobs: {} without output.logprobs or output.prompt_logprobs; set one, too",
+                   output.top_logprobs());
   }
   return absl::OkStatus();
 }
@@ -156,12 +157,18 @@ absl::Status ExceedsContext(const std::string& message) {
   return rpc::WithReason(absl::InvalidArgumentError(message), v1::REASON_CONTEXT_LENGTH_EXCEEDED);
 }
 
+int64_t LogprobBytes(const v1::OutputOptions& output) {
+  // A TokenLogprob: its bytes, two numbers and their tags. It is an average.
+  constexpr int64_t kLogprob = 18;
+  return kLogprob * (1 + int64_t{output.top_logprobs()});
+}
+
 int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices) {
-  // A token's text, its id, and a TokenLogprob: its bytes, two numbers and their tags. They are averages.
-  constexpr int64_t kText = 8, kId = 3, kLogprob = 18;
+  // A token's text and its id. They are averages.
+  constexpr int64_t kText = 8, kId = 3;
   int64_t bytes = kText;
   if (output.token_ids()) bytes += kId;
-  if (output.logprobs()) bytes += kLogprob * (1 + int64_t{output.top_logprobs()});
+  if (output.logprobs()) bytes += LogprobBytes(output);
   return std::max<int64_t>(1, max_answer_bytes / (bytes * choices));
 }
 

@@ -44,6 +44,9 @@ absl::Status NoValueOf(const google::protobuf::EnumDescriptor& type, std::string
 // reason (rpc::ReasonOf) and shorten the conversation.
 absl::Status ExceedsContext(const std::string& message);
 
+// Bytes of a message that a token's log probability takes, with its alternatives, about.
+int64_t LogprobBytes(const v1::OutputOptions& output);
+
 // The most tokens of each of `choices` answers that fit so many bytes in one message, as an estimate.
 int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices);
 

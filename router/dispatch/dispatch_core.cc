@@ -53,6 +53,7 @@ void DispatchCore::Match(std::span<const kv::BlockHash> chain, std::span<placeme
 PlacementPlan DispatchCore::Select(const placement::Request& request, placement::Workers decode,
                                    placement::Workers prefill) {
   PlacementPlan plan;
+  if (request.prefill_here) prefill = {};
   plan.selection = policy_->Select(request, decode, prefill);
   const placement::WorkerState& decoder = decode[plan.selection.decode];
   plan.decode = decoder.slot;

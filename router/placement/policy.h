@@ -110,6 +110,8 @@ struct Request {
   uint64_t session = 0;
   // Its prompt is computed by a prefill worker if there is one, also where a decode worker would be sooner.
   bool prefill_apart = false;
+  // The decode worker computes the whole prompt, whatever is cached.
+  bool prefill_here = false;
   // Tokens per block of WorkerState's counts.
   int64_t block_tokens = kBlockTokens;
   // Workers that take no request any more, and whose blocks others can still fetch.

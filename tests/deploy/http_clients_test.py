@@ -171,6 +171,18 @@ class HttpClients(unittest.TestCase):
         self.assertEqual(streamed, whole.choices[0].text)
         self.assertEqual(whole.usage.completion_tokens, 8)
 
+    def test_prompts_are_scored_as_evaluations_do_it(self):
+        """The log probabilities of an answer, and those of the same tokens as a part of a prompt, are the same numbers."""
+        answer = self.openai.completions.create(model=self.model, prompt="Once upon a time", temperature=0, max_tokens=12, logprobs=1).choices[0]
+        for _ in range(2):  # the second time it may be in a cache
+            scored = self.openai.completions.create(model=self.model, prompt="Once upon a time" + answer.text, temperature=0, max_tokens=1, echo=True, logprobs=1)
+            logprobs = scored.choices[0].logprobs
+            self.assertEqual(logprobs.token_logprobs[-13:-1], answer.logprobs.token_logprobs)
+            self.assertIsNone(logprobs.token_logprobs[0])
+            self.assertEqual(len(logprobs.tokens), scored.usage.total_tokens)
+            self.assertTrue(scored.choices[0].text.startswith("Once upon a time" + answer.text))
+            self.assertEqual(scored.usage.prompt_tokens_details.cached_tokens, 0)
+
     def test_openai_completions_of_several_prompts(self):
         """Choices of the second prompt come after those of the first, and each is what its prompt would get alone."""
         ask = lambda prompt, **more: self.openai.completions.create(model=self.model, prompt=prompt, max_tokens=8, n=2, seed=5, **more)

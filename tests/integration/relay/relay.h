@@ -30,6 +30,7 @@ inline std::unique_ptr<engine::Engine> MakeEngine(
 struct Answer {
   std::vector<TokenId> tokens;
   std::vector<uint32_t> digests;
+  std::vector<v1::StepLogprobs> prompt;
   std::string text;
   bool accepted = false;
   std::optional<v1::Finished> finished;
@@ -144,16 +145,23 @@ class Relay {
     v1::OutputOptions output;
     output.set_token_ids(true);
     output.set_logits_digest(logits_digests_);
+    output.set_prompt_logprobs(prompt_logprobs_);
+    output.set_top_logprobs(prompt_logprobs_ ? 2 : 0);
+    sequence->tells_prompt = prompt_logprobs_;
+    sequence->prompt_told = prompt_told_;
     sequence->outbox =
         std::make_unique<decode_service::Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
     sequence->chain = kv::PromptChain(decode_->RootFor(kv::TenantSalt(salt)), std::move(reusable));
-    sequence->lease.kv = std::make_unique<engine::SequenceKv>(decode_->pool(), sequence->chain);
+    sequence->lease.kv = std::make_unique<engine::SequenceKv>(decode_->pool(), sequence->chain,
+                                                              decode_service::SharingOf(*sequence));
     sequence->send = [&answer](const fleet::v1::DecodeEvent& event) {
       if (event.has_accepted()) answer.accepted = true;
       if (event.has_finished()) answer.finished = event.finished();
       for (int32_t id : event.delta().token_ids()) answer.tokens.emplace_back(id);
       for (uint32_t digest : event.delta().logits_digests()) answer.digests.push_back(digest);
       answer.text += event.delta().text();
+      answer.prompt.insert(answer.prompt.end(), event.delta().prompt_logprobs().begin(),
+                           event.delta().prompt_logprobs().end());
     };
     sequence->finish = [&answer](const absl::Status& status) { answer.status = status; };
     sequence->congested = [this] { return client_congested_; };
@@ -190,6 +198,11 @@ class Relay {
   const WatchedReceiver& link() const { return link_; }
   telemetry::Metrics& metrics() { return metrics_; }
   void SetClientCongested(bool congested) { client_congested_ = congested; }
+  // The next sequences tell of their prompts from this token on, or do not.
+  void TellPrompts(bool tell, int64_t from = 0) {
+    prompt_logprobs_ = tell;
+    prompt_told_ = from;
+  }
 
  private:
   const bool logits_digests_;
@@ -203,6 +216,8 @@ class Relay {
   decode_service::Scheduler scheduler_;
   uint64_t next_id_ = 1;
   bool client_congested_ = false;
+  bool prompt_logprobs_ = false;
+  int64_t prompt_told_ = 0;
 };
 
 }  // namespace baton::testing

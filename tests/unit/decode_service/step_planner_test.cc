@@ -68,6 +68,39 @@ TEST_F(StepPlannerTest, ARowMayBeThatOfAFutureTokenUnlessThatIsTheLast) {
   EXPECT_EQ(Plan({last}).sequences.size(), 1u);
 }
 
+TEST_F(StepPlannerTest, OfAPromptThatIsToldLogitsAreComputedInBoundedSteps) {
+  const StepLimits limits = {.chunk_tokens = 64, .token_budget = 128, .slo_tpot = 10, .logit_rows = 32};
+  const auto planned = [&](int64_t computed, int64_t from) {
+    PlannerSequence prompt = Prefilling(1, 100, computed);
+    prompt.prompt_logits_from = from;
+    const StepPlan plan = Plan({prompt}, limits);
+    EXPECT_EQ(plan.sequences.size(), 1u);
+    return std::pair(plan.sequences[0].rows, plan.sequences[0].logit_rows);
+  };
+  EXPECT_EQ(planned(0, 0), std::pair(int64_t{32}, int64_t{32}));
+  EXPECT_EQ(planned(32, 0), std::pair(int64_t{32}, int64_t{32}));
+  EXPECT_EQ(planned(0, 20), std::pair(int64_t{32}, int64_t{12})) << "some is told already";
+  EXPECT_EQ(planned(0, 50), std::pair(int64_t{32}, int64_t{0}));
+  EXPECT_EQ(planned(96, 0), std::pair(int64_t{4}, int64_t{4}));
+  EXPECT_EQ(planned(96, 99), std::pair(int64_t{4}, int64_t{1}));
+}
+
+TEST_F(StepPlannerTest, LogitsOfAllPromptsTogetherAreBounded) {
+  std::vector<PlannerSequence> prompts;
+  for (uint64_t id = 1; id <= 4; ++id) {
+    prompts.push_back(Prefilling(id, 40, 0));
+    if (id < 4) prompts.back().prompt_logits_from = 0;
+  }
+  const StepPlan plan =
+      Plan(prompts, {.chunk_tokens = 64, .token_budget = 512, .slo_tpot = 10, .logit_rows = 64});
+  int64_t logit_rows = 0;
+  for (const PlannedRows& rows : plan.sequences) logit_rows += rows.logit_rows;
+  EXPECT_EQ(logit_rows, 64 + 1);
+  ASSERT_EQ(plan.sequences.size(), 3u) << "a prompt that needs none goes on";
+  EXPECT_EQ(plan.sequences[1].rows, 24);
+  EXPECT_EQ(plan.sequences[2].id, SequenceId(4));
+}
+
 TEST_F(StepPlannerTest, PromptsTakeWhatRunningSequencesLeave) {
   const StepPlan plan =
       Plan({Prefilling(1, 100, 32), Running(2, 20), Prefilling(3, 40, 0), Prefilling(4, 9, 0)},

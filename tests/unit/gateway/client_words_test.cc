@@ -47,6 +47,8 @@ TEST(ClientWordsTest, FieldsHaveTheNamesOfTheClientsApi) {
       {"constraint.choices[3]: empty", "structured_outputs.choice[3]: empty",
        "structured_outputs.choice[3]: empty", "structured_outputs.choice[3]: empty",
        "structured_outputs.choice[3]: empty"},
+      {"output.prompt_logprobs: not", "prompt_logprobs: not", "echo: not", "prompt_logprobs: not",
+       "prompt_logprobs: not"},
       {"output.top_logprobs: 99", "top_logprobs: 99", "logprobs: 99", "top_logprobs: 99", "top_logprobs: 99"},
       {"thinking.budget_tokens: 0", "thinking_token_budget: 0", "thinking_token_budget: 0",
        "thinking_token_budget: 0", "thinking.budget_tokens: 0"},

@@ -166,6 +166,61 @@ TEST(OpenAiAnswerTest, Completions) {
   EXPECT_EQ(text, "Once upon");
 }
 
+v1::StepLogprobs StepOf(const std::string& bytes, float logprob, const std::string& top = "") {
+  v1::StepLogprobs step;
+  step.mutable_chosen()->set_bytes(bytes);
+  step.mutable_chosen()->set_logprob(logprob);
+  if (top.empty()) return step;
+  v1::TokenLogprob& likeliest = *step.add_top();
+  likeliest.set_bytes(top);
+  likeliest.set_logprob(-0.5);
+  return step;
+}
+
+// A prompt of three tokens, of which the first is the tokenizer's own, in two pieces, and an answer of one.
+std::vector<v1::GenerateResponse> WithPrompt() {
+  v1::GenerateResponse begin, rest, answer = TextEvent("!");
+  *begin.mutable_delta()->add_prompt_logprobs() = StepOf("<s>", 0);
+  *begin.mutable_delta()->add_prompt_logprobs() = StepOf("On", -2, "A");
+  *rest.mutable_delta()->add_prompt_logprobs() = StepOf("ce", -0.5, "ce");
+  *answer.mutable_delta()->add_logprobs() = StepOf("!", -1, "?");
+  return {StartedEvent(), begin, rest, answer, FinishedEvent(v1::FINISH_REASON_LENGTH)};
+}
+
+TEST(OpenAiAnswerTest, APromptIsEchoedWithItsLogProbabilities) {
+  const OpenAiBoth both = WriteOpenAi(OpenAiKind::kCompletion, WithPrompt(),
+                                      {.echoes = {"Once"}, .prompt_logprobs = true, .logprobs = true});
+  const Json& choice = both.whole["choices"][0];
+  EXPECT_EQ(choice["text"], "Once!");
+  EXPECT_EQ(
+      choice["logprobs"].dump(),
+      R"({"text_offset":[0,0,2,4],"token_logprobs":[null,-2.0,-0.5,-1.0],"tokens":["<s>","On","ce","!"],)"
+      R"("top_logprobs":[null,{"A":-0.5},{"ce":-0.5},{"?":-0.5}]})");
+  // As a stream: the text comes once, and the log probabilities as they are told.
+  std::string text;
+  Json tokens = Json::array(), logprobs = Json::array();
+  for (const std::string& chunk : both.chunks) {
+    if (chunk == "[DONE]") continue;
+    const Json json = Json::parse(chunk);
+    for (const Json& one : json["choices"]) {
+      text += one["text"].get<std::string>();
+      if (one["logprobs"].is_null()) continue;
+      for (const Json& token : one["logprobs"]["tokens"]) tokens.push_back(token);
+      for (const Json& logprob : one["logprobs"]["token_logprobs"]) logprobs.push_back(logprob);
+    }
+  }
+  EXPECT_EQ(text, "Once!");
+  EXPECT_EQ(tokens, choice["logprobs"]["tokens"]);
+  EXPECT_EQ(logprobs, choice["logprobs"]["token_logprobs"]);
+}
+
+TEST(OpenAiAnswerTest, TokenIdsAreEchoedByTheirTexts) {
+  const OpenAiBoth both = WriteOpenAi(OpenAiKind::kCompletion, WithPrompt(),
+                                      {.echoes = {""}, .prompt_logprobs = true, .logprobs = true});
+  EXPECT_EQ(both.whole["choices"][0]["text"], "<s>Once!");
+  EXPECT_EQ(both.whole["choices"][0]["logprobs"]["text_offset"].dump(), "[0,3,5,7]");
+}
+
 // Two prompts, two choices of each.
 TEST(OpenAiAnswerTest, EveryPromptIsBeforeItsOwnChoices) {
   std::vector<v1::GenerateResponse> events = {StartedEvent()};

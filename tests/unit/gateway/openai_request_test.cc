@@ -406,7 +406,7 @@ TEST(OpenAiRequestTest, Completions) {
   EXPECT_THAT(read(R"({"prompt": "a"})")->answer.echoes, IsEmpty());
   for (const char* const wrong :
        {R"({})", R"({"prompt": 3})", R"({"prompt": [[["a"]]]})", R"({"prompt": "a", "suffix": "x"})",
-        R"({"prompt": "a", "best_of": 2})", R"({"prompt": "a", "echo": true, "logprobs": 1})"}) {
+        R"({"prompt": "a", "best_of": 2})", R"({"prompt": "a", "echo": true, "logprobs": 1, "n": 2})"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(read(wrong).status())) << wrong;
   }
   const std::pair<const char*, const char*> told[] = {
@@ -414,12 +414,31 @@ TEST(OpenAiRequestTest, Completions) {
       {R"({"prompt": [1, "a"]})", "prompt: neither"},
       {R"({"prompt": ["a", 1]})", "prompt[1]: neither"},
       {R"({"prompt": ["a", "b", [1, "c"]]})", "prompt[2]: neither"},
-      {R"({"prompt": ["a", [1]], "echo": true})", "echo: served here for a prompt that is text"},
-      {R"({"prompt": "a", "echo": true, "logprobs": 0})", "echo: not served here together with logprobs"},
-      {R"({"prompt": [1], "echo": true})", "echo: served here for a prompt that is text"}};
+      {R"({"prompt": [1], "echo": true, "stream": true})", "echo: of token ids, not served as a stream"},
+      {R"({"prompt": [1], "echo": true, "n": 2})", "n: one choice has a prompt's tokens"}};
   for (const auto& [body, why] : told) {
     const auto got = read(body);
     EXPECT_THAT(std::string(got.status().message()), testing::StartsWith(why)) << body;
+  }
+}
+
+TEST(OpenAiRequestTest, APromptThatIsEchoedWithLogProbabilitiesIsAskedForThem) {
+  const auto read = [](const std::string& body) {
+    auto completion = ReadOpenAiCompletion(Json::parse(body));
+    EXPECT_TRUE(completion.ok()) << completion.status();
+    return *std::move(completion);
+  };
+  const OpenAiCompletion text =
+      read(R"({"prompt": ["a", "b"], "echo": true, "logprobs": 3, "max_tokens": 1})");
+  EXPECT_EQ(Shown(text.requests[1].output()), R"({"logprobs":true,"top_logprobs":3,"prompt_logprobs":true})");
+  EXPECT_THAT(text.answer.echoes, ElementsAre("a", "b"));
+  EXPECT_TRUE(text.answer.prompt_logprobs && text.answer.logprobs);
+  // Token ids are echoed by the same means, and the log probabilities are not shown.
+  const OpenAiCompletion ids = read(R"({"prompt": [1, 2], "echo": true})");
+  EXPECT_EQ(Shown(ids.requests[0].output()), R"({"prompt_logprobs":true})");
+  EXPECT_TRUE(ids.answer.prompt_logprobs && !ids.answer.logprobs);
+  for (const char* const body : {R"({"prompt": "a", "echo": true})", R"({"prompt": "a", "logprobs": 1})"}) {
+    EXPECT_FALSE(read(body).requests[0].output().prompt_logprobs()) << body;
   }
 }
 

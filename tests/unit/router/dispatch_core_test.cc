@@ -78,6 +78,14 @@ TEST_F(DispatchCoreTest, MatchTellsWhatWorkersHoldAndWhatTheyHaveSaidThemselves)
   EXPECT_EQ(core_.matches().longest, 6u);
 }
 
+// Whatever the policy: a prompt whose log probabilities are told is computed where it is answered.
+TEST_F(DispatchCoreTest, APromptThatHasToBeComputedHereGetsNoPrefillWorker) {
+  EXPECT_TRUE(core_.Select({.prompt_tokens = 100}, decode_, prefill_).prefill.has_value());
+  const PlacementPlan here = core_.Select({.prompt_tokens = 100, .prefill_here = true}, decode_, prefill_);
+  EXPECT_FALSE(here.prefill.has_value());
+  EXPECT_EQ(here.uncached_tokens, 100);
+}
+
 TEST_F(DispatchCoreTest, MatchTellsWhatIsOnDisk) {
   const auto chain = Chain(8);
   decode_[0].disk_slot = *index_.Join();

@@ -36,6 +36,44 @@ TEST_F(RequestFlowTest, AWorkerThatSaysWhatIsWrongIsQuoted) {
   EXPECT_EQ(Only<Finish>(end).status.message(), "decode worker d0: raise its --kv-memory");
 }
 
+// A worker of an older build ignores what it does not know.
+TEST_F(RequestFlowTest, AnAnswerWithoutTheLogProbabilitiesThatWereAskedForIsAnError) {
+  Make();
+  Prepared prepared = Request();
+  prepared.request.mutable_output()->set_prompt_logprobs(true);
+  flow_->OnPrepared(std::move(prepared));
+  flow_->OnPlaced(0, Place(0));
+  flow_->OnDecodeEvent(0, 1, Accepted());
+  flow_->OnWritten(true);
+  const Actions end = flow_->OnDecodeEvent(0, 1, Token("a", 5));
+  EXPECT_EQ(Only<Finish>(end).status.code(), absl::StatusCode::kUnimplemented);
+}
+
+// Each log probability of the prompt is told once, by whichever worker.
+TEST_F(RequestFlowTest, AWorkerLostMidPromptIsReplacedFromTheLogProbabilitiesThatCame) {
+  Make();
+  Prepared prepared = Request();
+  prepared.request.mutable_output()->set_prompt_logprobs(true);
+  const Actions submitted = flow_->OnPrepared(std::move(prepared));
+  const DispatchRequest& wanted = Only<Submit>(submitted).request;
+  EXPECT_TRUE(wanted.placement.prefill_here);
+  EXPECT_TRUE(wanted.chain.empty()) << "whatever is cached is of no use";
+  const Actions placed = flow_->OnPlaced(0, Place(0));
+  EXPECT_TRUE(Only<Dial>(placed).request.output().prompt_logprobs());
+  EXPECT_EQ(Only<Dial>(placed).request.prompt_logprobs_sent(), 0u);
+  EXPECT_TRUE(Only<Dial>(placed).request.prefill().empty());
+  flow_->OnDecodeEvent(0, 1, Accepted());
+  flow_->OnWritten(true);
+  baton::fleet::v1::DecodeEvent told;
+  told.mutable_delta()->add_prompt_logprobs();
+  told.mutable_delta()->add_prompt_logprobs();
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, told)), "write: read:0");
+  flow_->OnDecodeEnd(0, 1, absl::UnavailableError("socket closed"));
+  const Actions again = flow_->OnPlaced(0, Place(1));
+  EXPECT_EQ(Only<Dial>(again).request.prompt_logprobs_sent(), 2u);
+  EXPECT_EQ(Only<Dial>(again).request.resumed_tokens(), 0u);
+}
+
 TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   Run();
   flow_->OnWritten(true);
