@@ -1,8 +1,6 @@
 // RequestPreparer: a client's message becomes a Prepared request of one of the registry's models, or a
 // refusal that names the field. Two steps: Check is cheap and runs where the message was parsed; Prepare
-// renders, tokenizes and resolves defaults, and runs on the executor. What Prepare may cost is bounded by the
-// model's context before it is spent: a text that can't fit is refused by its bytes, a conversation by the
-// number of its parts. Immutable, any thread.
+// renders, tokenizes (prompt.h) and resolves defaults, and runs on the executor. Immutable, any thread.
 #pragma once
 
 #include <functional>
@@ -16,6 +14,7 @@
 #include "router/api/grammar_check.h"
 #include "router/api/model_registry.h"
 #include "router/api/prepared.h"
+#include "router/api/prompt.h"
 #include "router/tenancy/tenants.h"
 
 namespace baton::router {
@@ -31,9 +30,7 @@ class RequestPreparer {
   absl::Status Check(const v1::GenerateRequest& request, uint32_t max_answer_bytes = 0) const;
   absl::Status Check(const v1::ChatRequest& request, uint32_t max_answer_bytes = 0) const;
 
-  // Whether the call still waits for the result; asked between the steps of the work and during the long
-  // ones, which end with CANCELLED once it says false. Null: always.
-  using Wanted = std::function<bool()>;
+  using Wanted = router::Wanted;
 
   // The grammar that the answer is drawn under, of a request that passed Check; none: it is free. It may be a
   // refusal, or GrammarCheck::IsNew: it takes a compilation, and is asked for again with that effort, on the
@@ -74,13 +71,6 @@ class RequestPreparer {
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) const;
 
   const ModelRegistry& models() const { return models_; }
-
-  // Tokens that are counted at most, in contexts of the model: as many as it takes to say by how much a
-  // prompt is too long.
-  static constexpr int64_t kMaxContexts = 4;
-  // Bytes of text per token of the context that are looked at. Prose has 4 to 5, and what has more in the
-  // mean of a whole context is no text; a few tokens, such as runs of spaces, have up to 128.
-  static constexpr int64_t kMaxBytesPerToken = 16;
 
  private:
   // contexts: how many of the model's context a text may have.

@@ -192,6 +192,24 @@ TEST(PromptsTest, APromptWithoutAnEndIsAnErrorOfAll) {
   EXPECT_EQ(Ask(*gateway, Complete({{"prompt", {"a", "b"}}})).status(), 200);
 }
 
+// An answer in one piece is held until it is whole, so there is a most of it: log probabilities of long
+// prompts make it large.
+TEST(PromptsTest, AnAnswerInOnePieceIsBounded) {
+  const FakeInference router({.generate = [](const v1::GenerateRequest&) {
+    Script script = AnswerWith({1}, 1);
+    v1::GenerateResponse large;
+    large.mutable_delta()->set_text(std::string(15 << 20, 'a'));
+    script.steps.insert(script.steps.end() - 1, 5, {.wait = {}, .event = large});
+    script.steps.back().wait = absl::InfiniteDuration();
+    return script;
+  }});
+  const auto gateway = Start(router);
+  const HttpAnswer refused = Ask(*gateway, Complete({{"prompt", "x"}}));
+  EXPECT_EQ(refused.status(), 400);
+  EXPECT_THAT(refused.body, HasSubstr("ask for it as a stream"));
+  EXPECT_TRUE(router.WaitForCancelled(1)) << "nobody wants the rest";
+}
+
 TEST(PromptsTest, WhoLeavesEndsThoseUnderWayAndNoOtherBegins) {
   FakeInference router({.generate = [](const v1::GenerateRequest& request) {
     return Named(request, absl::InfiniteDuration());
