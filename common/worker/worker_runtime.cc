@@ -23,8 +23,8 @@ namespace {
 
 // How long a worker that leaves may write to its disk what was used lately.
 constexpr absl::Duration kDiskFlush = absl::Seconds(5);
-// How long a worker without work rests while blocks have leases.
-constexpr absl::Duration kLeaseRest = absl::Seconds(1);
+// How long a worker without work rests.
+constexpr absl::Duration kIdleRest = absl::Seconds(1);
 // How long a worker rests that is held: nobody wakes it when its gate opens.
 constexpr absl::Duration kHeldRest = absl::Milliseconds(1);
 
@@ -191,9 +191,9 @@ absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
               [this] {
                 if (cores_ != nullptr) cores_->Rest();
                 if (held_) return kHeldRest;
-                // Leases end on a worker without work too, and watchers and metrics are to hear of it.
-                return std::min(hub_.rest(),
-                                engine_->pool().counts().leased > 0 ? kLeaseRest : absl::InfiniteDuration());
+                // Leases end, connections close and tiers write on a worker without work too, and watchers
+                // and metrics are to hear of it.
+                return std::min(hub_.rest(), kIdleRest);
               });
   spdlog::info(
       "{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
