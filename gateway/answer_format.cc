@@ -71,19 +71,18 @@ AnswerFormat FormatOf(OpenAiKind kind, const OpenAiAnswer& wanted, const std::st
   return format;
 }
 
-AnswerFormat FormatOf(const ResponsesRequest& wanted, const std::string& request_id) {
+AnswerFormat FormatOf(const ResponsesAnswer& wanted, const std::string& request_id) {
   AnswerFormat format = OpenAiErrors(Api::kResponses, request_id);
   if (wanted.stream) {
-    const auto events = std::make_shared<ResponsesEvents>(Now(), wanted.echo, wanted.names);
+    const auto events = std::make_shared<ResponsesEvents>(Now(), wanted);
     format.piece = [events](const v1::GenerateResponse& event) { return events->Add(event); };
     format.last = [events](const v1::Usage& usage) { return events->End(usage); };
     format.error_event = [events](const absl::Status& status, const std::string&) {
       return events->Fail(status);
     };
   } else {
-    format.whole = [echo = wanted.echo, names = wanted.names, created = Now()](const Answer& answer,
-                                                                               const v1::Usage& usage) {
-      return Shown(ResponsesWhole(answer, usage, created, echo, names));
+    format.whole = [wanted, created = Now()](const Answer& answer, const v1::Usage& usage) {
+      return Shown(ResponsesWhole(answer, usage, created, wanted));
     };
   }
   return format;

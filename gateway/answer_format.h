@@ -46,7 +46,7 @@ AnswerFormat OpenAiErrors(Api api, const std::string& request_id);
 AnswerFormat AnthropicErrors(const std::string& request_id);
 
 AnswerFormat FormatOf(OpenAiKind kind, const OpenAiAnswer& wanted, const std::string& request_id);
-AnswerFormat FormatOf(const ResponsesRequest& wanted, const std::string& request_id);
+AnswerFormat FormatOf(const ResponsesAnswer& wanted, const std::string& request_id);
 AnswerFormat FormatOf(const AnthropicMessages& wanted, const std::string& request_id);
 
 // A body of JSON.

@@ -215,8 +215,8 @@ void Routes::Responses(const Handle& exchange) {
   auto responses = ReadResponses(*body);
   if (!responses.ok())
     return exchange->Answer(ErrorResponse(responses.status(), OpenAiErrors(Api::kResponses, exchange->id())));
-  AnswerFormat format = FormatOf(*responses, exchange->id());
-  AddIgnored(responses->ignored, &format);
+  AnswerFormat format = FormatOf(responses->answer, exchange->id());
+  AddIgnored(responses->answer.ignored, &format);
   StartChat(exchange, std::move(responses->request), std::move(format));
 }
 

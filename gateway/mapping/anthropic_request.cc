@@ -201,7 +201,7 @@ absl::Status ReadAnthropicThinking(JsonObject& body, v1::Thinking* thinking, boo
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
     return fields.Wrong("type", "not one of enabled, disabled and adaptive");
   }
-  if (type != "adaptive") thinking->set_enabled(type == "enabled");
+  thinking->set_enabled(type != "disabled");  // adaptive: as much as the model likes
   BATON_ASSIGN_OR_RETURN(const auto budget, fields.Whole("budget_tokens", 1, kMaxTokens));
   if (budget.has_value()) thinking->set_budget_tokens(static_cast<uint32_t>(*budget));
   BATON_ASSIGN_OR_RETURN(const auto display, fields.Text("display"));

@@ -70,16 +70,18 @@ Json ChatLogprobs(const auto& steps) {
 // The older form of text completions.
 class TextLogprobs {
  public:
-  // A prompt's first token, before which nothing stands. `hidden`: bytes of it that the text lacks.
-  void AddFirst(const v1::StepLogprobs& step, int64_t hidden) {
-    Add(step.chosen(), nullptr, nullptr);
-    offset_ -= hidden;
-  }
+  // offset: where in the text the first token begins; below 0 by the bytes that the text lacks of it.
+  explicit TextLogprobs(int64_t offset) : offset_(offset) {}
+
+  // A prompt's first token, before which nothing stands.
+  void AddFirst(const v1::StepLogprobs& step) { Add(step.chosen(), nullptr, nullptr); }
   void Add(const v1::StepLogprobs& step) {
     Json top = Json::object();
     for (const v1::TokenLogprob& token : step.top()) top[token.bytes()] = token.logprob();
     Add(step.chosen(), step.chosen().logprob(), std::move(top));
   }
+  // Behind the last token.
+  int64_t offset() const { return offset_; }
   // Null: there are none.
   Json Shown() && {
     if (tokens_.empty()) return nullptr;
@@ -94,17 +96,26 @@ class TextLogprobs {
     tokens_.push_back(token.bytes());
     chosen_.push_back(std::move(logprob));
     tops_.push_back(std::move(top));
-    offsets_.push_back(offset_);
+    offsets_.push_back(std::max<int64_t>(0, offset_));
     offset_ += std::ssize(token.bytes());
   }
 
   Json tokens_ = Json::array(), chosen_ = Json::array(), tops_ = Json::array(), offsets_ = Json::array();
-  int64_t offset_ = 0;
+  int64_t offset_;
 };
 
-// The tokenizer begins a text with a token of its own, which the text lacks.
-int64_t HiddenBytes(const std::string& echo, const std::string& first) {
-  return echo.empty() || echo.starts_with(first) ? 0 : std::ssize(first);
+// A tokenizer may begin a text with a token of its own, and a blank: the bytes that the text lacks of its
+// tokens, which may be the first of them alone. 0 where the two differ in another way.
+int64_t HiddenBytes(std::string_view text, const auto& tokens) {
+  std::string bytes;
+  for (const v1::StepLogprobs& step : tokens) bytes += step.chosen().bytes();
+  if (text.empty() || bytes.empty()) return 0;
+  const size_t most = tokens[0].chosen().bytes().size() + 1;
+  for (size_t hidden = 0; hidden <= std::min(most, bytes.size()); ++hidden) {
+    const auto rest = std::string_view(bytes).substr(hidden);
+    if (text.starts_with(rest) || rest.starts_with(text)) return static_cast<int64_t>(hidden);
+  }
+  return 0;
 }
 
 std::string PromptEcho(const OpenAiAnswer& wanted, size_t choice) {
@@ -115,18 +126,21 @@ std::string PromptEcho(const OpenAiAnswer& wanted, size_t choice) {
 // The text of a completion, and its log probabilities if they are asked for.
 Json TextChoice(const OpenAiAnswer& wanted, size_t which, const Answer::Choice& choice) {
   std::string echo = PromptEcho(wanted, which);
-  TextLogprobs logprobs;
-  if (wanted.prompt_logprobs && !choice.prompt_logprobs.empty()) {
-    const std::span<const v1::StepLogprobs> prompt = choice.prompt_logprobs;
-    logprobs.AddFirst(prompt.front(), HiddenBytes(echo, prompt.front().chosen().bytes()));
-    for (const v1::StepLogprobs& step : prompt.subspan(1)) logprobs.Add(step);
-    if (echo.empty()) {
-      for (const v1::StepLogprobs& step : prompt) echo += step.chosen().bytes();
+  std::span<const v1::StepLogprobs> prompt;
+  if (wanted.prompt_logprobs) prompt = choice.prompt_logprobs;
+  TextLogprobs logprobs(-HiddenBytes(echo, prompt));
+  const bool of_tokens = echo.empty();
+  for (const v1::StepLogprobs& step : prompt) {
+    if (of_tokens) echo += step.chosen().bytes();
+    if (&step == prompt.data()) {
+      logprobs.AddFirst(step);
+    } else {
+      logprobs.Add(step);
     }
   }
   for (const v1::StepLogprobs& step : choice.logprobs) logprobs.Add(step);
   Json made = {{"text", echo + choice.text}, {"logprobs", nullptr}};
-  if (wanted.logprobs || !choice.logprobs.empty()) made["logprobs"] = std::move(logprobs).Shown();
+  if (wanted.logprobs) made["logprobs"] = std::move(logprobs).Shown();
   return made;
 }
 
@@ -249,31 +263,33 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
     return bytes;
   }
   const v1::Delta& delta = event.delta();
-  Json logprobs = nullptr;
   if (!chat) {
-    TextLogprobs text;
-    for (const v1::StepLogprobs& step : delta.logprobs()) text.Add(step);
-    logprobs = std::move(text).Shown();
-  } else if (!delta.logprobs().empty()) {
-    logprobs = ChatLogprobs(delta.logprobs());
-  }
-  if (!chat) {
-    if (!delta.prompt_logprobs().empty()) {
-      TextLogprobs prompt;
-      std::string echo;
-      for (const v1::StepLogprobs& step : delta.prompt_logprobs()) {
+    const auto shown = [&](TextLogprobs& logprobs) {
+      choice.offset = logprobs.offset();
+      return wanted_.logprobs ? std::move(logprobs).Shown() : Json(nullptr);
+    };
+    if (const auto& steps = delta.prompt_logprobs(); !steps.empty()) {
+      const std::string echo = PromptEcho(wanted_, index);
+      std::string said = choice.prompt_told ? "" : echo;
+      TextLogprobs prompt(choice.offset - HiddenBytes(said, steps));
+      for (const v1::StepLogprobs& step : steps) {
+        if (echo.empty()) said += step.chosen().bytes();
         if (std::exchange(choice.prompt_told, true)) {
           prompt.Add(step);
         } else {
-          echo = PromptEcho(wanted_, index);
-          prompt.AddFirst(step, HiddenBytes(echo, step.chosen().bytes()));
+          prompt.AddFirst(step);
         }
       }
-      say(echo, nullptr, wanted_.logprobs ? std::move(prompt).Shown() : Json(nullptr));
+      say(std::move(said), nullptr, shown(prompt));
     }
-    if (!delta.text().empty() || !logprobs.is_null()) say(delta.text(), nullptr, std::move(logprobs));
+    TextLogprobs own(choice.offset);
+    for (const v1::StepLogprobs& step : delta.logprobs()) own.Add(step);
+    if (Json logprobs = shown(own); !delta.text().empty() || !logprobs.is_null()) {
+      say(delta.text(), nullptr, std::move(logprobs));
+    }
     return bytes;
   }
+  Json logprobs = delta.logprobs().empty() ? Json(nullptr) : ChatLogprobs(delta.logprobs());
   // Log probabilities of a delta go with its first chunk.
   const auto part = [&](Json fields) { say(std::move(fields), nullptr, std::exchange(logprobs, nullptr)); };
   const auto call = [&](Json fields) {

@@ -41,6 +41,7 @@ class OpenAiChunks {
     bool prompt_told = false;  // in part
     bool thinking = false;     // the part under way is
     int calls = 0;
+    int64_t offset = 0;  // bytes of the text that its log probabilities have told of
   };
 
   std::string Chunk(Json choices) const;

@@ -4,6 +4,7 @@
 
 #include "gateway/mapping/http_status.h"
 #include "gateway/mapping/moderation.h"
+#include "gateway/mapping/signature.h"
 #include "gateway/mapping/sse.h"
 
 namespace baton::gateway {
@@ -35,11 +36,27 @@ std::string ItemId(v1::PartStart::Kind kind, const v1::Started& started, size_t 
   return fmt::format("{}_{}_{}", prefix, started.request_id(), index);
 }
 
-// The one part of an item's content; calls have none.
-Json ContentOf(v1::PartStart::Kind kind, const std::string& text) {
-  if (kind == v1::PartStart::KIND_THINKING) return {{"type", "reasoning_text"}, {"text", text}};
+Json ThinkingPart(const std::string& text, bool summary) {
+  return {{"type", summary ? "summary_text" : "reasoning_text"}, {"text", text}};
+}
+
+Json TextPart(const std::string& text) {
   return {
       {"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+}
+
+Json ThinkingItem(const std::string& id, const std::string& text, const char* status,
+                  const ResponsesAnswer& wanted) {
+  Json parts = Json::array();
+  if (status != kInProgress) parts.push_back(ThinkingPart(text, wanted.summary));
+  Json item = {{"type", "reasoning"},
+               {"id", id},
+               {"summary", Json::array()},
+               {"content", Json::array()},
+               {"status", status}};
+  item[wanted.summary ? "summary" : "content"] = std::move(parts);
+  if (wanted.encrypted && status != kInProgress) item["encrypted_content"] = SignatureOf(text);
+  return item;
 }
 
 Json CallItem(const v1::PartStart& start, const std::string& id, const std::string& text, const char* status,
@@ -52,19 +69,15 @@ Json CallItem(const v1::PartStart& start, const std::string& id, const std::stri
 }
 
 Json ItemOf(const v1::PartStart& start, const std::string& id, const std::string& text, const char* status,
-            const ToolNames& names) {
+            const ResponsesAnswer& wanted) {
   Json content = Json::array();
-  if (status != kInProgress) content.push_back(ContentOf(start.kind(), text));
   switch (start.kind()) {
     case v1::PartStart::KIND_THINKING:
-      return {{"type", "reasoning"},
-              {"id", id},
-              {"summary", Json::array()},
-              {"content", std::move(content)},
-              {"status", status}};
+      return ThinkingItem(id, text, status, wanted);
     case v1::PartStart::KIND_TOOL_CALL:
-      return CallItem(start, id, text, status, names);
+      return CallItem(start, id, text, status, wanted.names);
     default:
+      if (status != kInProgress) content.push_back(TextPart(text));
       return {{"type", "message"},
               {"id", id},
               {"role", "assistant"},
@@ -118,18 +131,18 @@ v1::PartStart TextStart() {
 
 }  // namespace
 
-Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created, const Json& echo,
-                    const ToolNames& names) {
+Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created,
+                    const ResponsesAnswer& wanted) {
   const Answer::Choice& choice = answer.choices().front();
   const v1::FinishReason reason = choice.finished->reason();
   Json items = Json::array();
   const auto add = [&](const v1::PartStart& start, const std::string& text, bool complete) {
-    items.push_back(
-        ItemOf(start, ItemId(start.kind(), answer.started(), items.size()), text, StatusOf(complete), names));
+    items.push_back(ItemOf(start, ItemId(start.kind(), answer.started(), items.size()), text,
+                           StatusOf(complete), wanted));
   };
   for (const Answer::Part& part : choice.parts) add(part.start, part.text, part.complete);
   if (choice.parts.empty() && !choice.text.empty()) add(TextStart(), choice.text, CutBy(reason) == nullptr);
-  return Ended(answer.started(), created, echo, *choice.finished, std::move(items), usage);
+  return Ended(answer.started(), created, wanted.echo, *choice.finished, std::move(items), usage);
 }
 
 std::string ResponsesEvents::Say(const char* type, Json fields) {
@@ -141,13 +154,19 @@ std::string ResponsesEvents::Say(const char* type, Json fields) {
 Json ResponsesEvents::At(Json fields) const {
   const size_t index = items_.size();
   Json place = {{"output_index", index}, {"item_id", ItemId(start_.kind(), started_, index)}};
-  if (start_.kind() != v1::PartStart::KIND_TOOL_CALL) place["content_index"] = 0;
+  if (start_.kind() != v1::PartStart::KIND_TOOL_CALL) {
+    place[summarised() ? "summary_index" : "content_index"] = 0;
+  }
   place.update(fields);
   return place;
 }
 
 Json ResponsesEvents::Item(const char* status) const {
-  return ItemOf(start_, ItemId(start_.kind(), started_, items_.size()), text_, status, names_);
+  return ItemOf(start_, ItemId(start_.kind(), started_, items_.size()), text_, status, wanted_);
+}
+
+Json ResponsesEvents::Part(const std::string& text) const {
+  return start_.kind() == v1::PartStart::KIND_THINKING ? ThinkingPart(text, wanted_.summary) : TextPart(text);
 }
 
 std::string ResponsesEvents::Begin(const v1::PartStart& start) {
@@ -157,8 +176,8 @@ std::string ResponsesEvents::Begin(const v1::PartStart& start) {
   text_.clear();
   bytes += Say("response.output_item.added", {{"output_index", items_.size()}, {"item", Item(kInProgress)}});
   if (start_.kind() == v1::PartStart::KIND_TOOL_CALL) return bytes;
-  return bytes +
-         Say("response.content_part.added", At(Json::object({{"part", ContentOf(start_.kind(), "")}})));
+  return bytes + Say(summarised() ? "response.reasoning_summary_part.added" : "response.content_part.added",
+                     At(Json::object({{"part", Part("")}})));
 }
 
 std::string ResponsesEvents::More(const std::string& text) {
@@ -166,7 +185,8 @@ std::string ResponsesEvents::More(const std::string& text) {
   text_ += text;
   switch (start_.kind()) {
     case v1::PartStart::KIND_THINKING:
-      return Say("response.reasoning_text.delta", At(Json::object({{"delta", text}})));
+      return Say(summarised() ? "response.reasoning_summary_text.delta" : "response.reasoning_text.delta",
+                 At(Json::object({{"delta", text}})));
     case v1::PartStart::KIND_TOOL_CALL:
       return Say("response.function_call_arguments.delta", At(Json::object({{"delta", text}})));
     default:
@@ -179,16 +199,18 @@ std::string ResponsesEvents::Close(bool complete) {
   open_ = plain_ = false;
   std::string bytes;
   const auto part = [&] {
-    bytes += Say("response.content_part.done", At(Json::object({{"part", ContentOf(start_.kind(), text_)}})));
+    bytes += Say(summarised() ? "response.reasoning_summary_part.done" : "response.content_part.done",
+                 At(Json::object({{"part", Part(text_)}})));
   };
   switch (start_.kind()) {
     case v1::PartStart::KIND_THINKING:
-      bytes = Say("response.reasoning_text.done", At(Json::object({{"text", text_}})));
+      bytes = Say(summarised() ? "response.reasoning_summary_text.done" : "response.reasoning_text.done",
+                  At(Json::object({{"text", text_}})));
       part();
       break;
     case v1::PartStart::KIND_TOOL_CALL:
       bytes = Say("response.function_call_arguments.done",
-                  At({{"name", names_.Of(start_.name()).name}, {"arguments", text_}}));
+                  At({{"name", wanted_.names.Of(start_.name()).name}, {"arguments", text_}}));
       break;
     default:
       bytes = Say("response.output_text.done", At({{"text", text_}, {"logprobs", Json::array()}}));
@@ -202,7 +224,7 @@ std::string ResponsesEvents::Close(bool complete) {
 std::string ResponsesEvents::Add(const v1::GenerateResponse& event) {
   if (event.has_started()) {
     started_ = event.started();
-    const Json frame = ResponseFrame(started_, created_, echo_, kInProgress);
+    const Json frame = ResponseFrame(started_, created_, wanted_.echo, kInProgress);
     // In this order: each has the next number.
     std::string bytes = Say("response.created", Json::object({{"response", frame}}));
     bytes += Say("response.in_progress", Json::object({{"response", frame}}));
@@ -233,9 +255,8 @@ std::string ResponsesEvents::Add(const v1::GenerateResponse& event) {
 std::string ResponsesEvents::End(const v1::Usage& usage) {
   const char* const type =
       CutBy(finished_.reason()) == nullptr ? "response.completed" : "response.incomplete";
-  return Say(
-      type,
-      Json::object({{"response", Ended(started_, created_, echo_, finished_, std::move(items_), usage)}}));
+  return Say(type, Json::object({{"response", Ended(started_, created_, wanted_.echo, finished_,
+                                                    std::move(items_), usage)}}));
 }
 
 std::string ResponsesEvents::Fail(const absl::Status& status) {
@@ -245,7 +266,7 @@ std::string ResponsesEvents::Fail(const absl::Status& status) {
     return Say("error",
                {{"code", std::move(code)}, {"message", error["message"]}, {"param", error["param"]}});
   }
-  Json frame = ResponseFrame(started_, created_, echo_, "failed");
+  Json frame = ResponseFrame(started_, created_, wanted_.echo, "failed");
   frame["error"] = {{"code", std::move(code)}, {"message", error["message"]}};
   frame["output"] = items_;
   return Say("response.failed", Json::object({{"response", std::move(frame)}}));

@@ -1,7 +1,7 @@
 // Answers as OpenAI's Responses API has them: in one piece, and as the typed events of a stream. Thinking is
-// an item of the type "reasoning" with its text, an answer's text one of the type "message", a call one of
-// the type "function_call". Source: the API reference of OpenAI (responses, responses-streaming). Each object
-// is one answer's; one thread.
+// an item of the type "reasoning" with its text, or with a summary if the request asks for one; an answer's
+// text is one of the type "message", a call one of the type "function_call". Source: the API reference of
+// OpenAI (responses, responses-streaming). Each object is one answer's; one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,17 @@
 #include "baton/v1/inference.pb.h"
 #include "gateway/mapping/answer.h"
 #include "gateway/mapping/json_object.h"
-#include "gateway/mapping/responses_tools.h"
+#include "gateway/mapping/responses_request.h"
 
 namespace baton::gateway {
 
-// The whole body. `created`: seconds since 1970. `echo` and `names`: ResponsesRequest's.
-Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created, const Json& echo,
-                    const ToolNames& names);
+// The whole body. `created`: seconds since 1970.
+Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created,
+                    const ResponsesAnswer& wanted);
 
 class ResponsesEvents {
  public:
-  ResponsesEvents(int64_t created, Json echo, ToolNames names)
-      : created_(created), echo_(std::move(echo)), names_(std::move(names)) {}
+  ResponsesEvents(int64_t created, ResponsesAnswer wanted) : created_(created), wanted_(std::move(wanted)) {}
 
   // Bytes of the event stream; empty: nothing to say.
   std::string Add(const v1::GenerateResponse& event);
@@ -38,12 +37,14 @@ class ResponsesEvents {
   std::string More(const std::string& text);
   std::string Close(bool complete);
   Json Item(const char* status) const;
+  // The one part of the item under way.
+  Json Part(const std::string& text) const;
+  bool summarised() const { return wanted_.summary && start_.kind() == v1::PartStart::KIND_THINKING; }
   // Of an event about the item under way.
   Json At(Json fields) const;
 
   const int64_t created_;
-  const Json echo_;
-  const ToolNames names_;
+  const ResponsesAnswer wanted_;
   v1::Started started_;
   v1::Finished finished_;
   int64_t said_ = 0;

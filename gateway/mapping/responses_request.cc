@@ -13,6 +13,7 @@
 #include "gateway/mapping/overflow.h"
 #include "gateway/mapping/responses_tools.h"
 #include "gateway/mapping/shared_fields.h"
+#include "gateway/mapping/signature.h"
 
 namespace baton::gateway {
 namespace {
@@ -44,7 +45,8 @@ absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name, boo
                            item.Inside((*content)[i], fmt::format("{}[{}]", item.Path(name), i)));
     part.Skip({"annotations", "logprobs"});
     BATON_ASSIGN_OR_RETURN(const auto type, part.Text("type"));
-    constexpr std::string_view kTexts[] = {"input_text", "output_text", "text", "reasoning_text"};
+    constexpr std::string_view kTexts[] = {"input_text", "output_text", "text", "reasoning_text",
+                                           "summary_text"};
     const bool refusal = type == "refusal";
     if (!refusal && std::ranges::find(kTexts, type.value_or("")) == std::end(kTexts)) {
       if (stand_in && type.has_value()) {
@@ -125,11 +127,14 @@ class Items {
     return absl::OkStatus();
   }
 
-  // The text of the thinking itself; a summary, or what another service has encrypted, says nothing here.
+  // The text of the thinking itself, or what stands for it. What another service has encrypted says nothing
+  // here.
   absl::Status Thinking(JsonObject& item) {
-    BATON_ASSIGN_OR_RETURN(const std::string text, TextsOf(item, "content"));
-    item.Skip({"summary", "encrypted_content"});
-    *Turn().mutable_reasoning_content() += text;
+    BATON_ASSIGN_OR_RETURN(std::string text, TextsOf(item, "content"));
+    BATON_ASSIGN_OR_RETURN(const std::string summary, TextsOf(item, "summary"));
+    BATON_ASSIGN_OR_RETURN(const auto encrypted, item.Text("encrypted_content"));
+    if (text.empty()) text = ThinkingIn(encrypted.value_or(""));
+    *Turn().mutable_reasoning_content() += text.empty() ? summary : text;
     return absl::OkStatus();
   }
 
@@ -232,12 +237,18 @@ absl::Status ReadTextFormat(JsonObject& body, v1::ChatRequest* request) {
   return absl::OkStatus();
 }
 
-absl::Status ReadReasoning(JsonObject& body, v1::ChatRequest* request) {
+absl::Status ReadReasoning(JsonObject& body, v1::ChatRequest* request, bool* summary) {
   const Json* const reasoning = body.Find("reasoning");  // null: absent
   if (reasoning != nullptr) {
     BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*reasoning, "reasoning"));
-    // The text of the thinking is told, which a summary would stand for.
-    fields.Skip({"summary", "generate_summary"});
+    for (const char* const name : {"summary", "generate_summary"}) {  // the second is the older name
+      BATON_ASSIGN_OR_RETURN(const auto wanted, fields.Text(name));
+      if (!wanted.has_value()) continue;
+      if (wanted != "auto" && wanted != "concise" && wanted != "detailed" && wanted != "none") {
+        return fields.Wrong(name, "not one of auto, concise, detailed and none");
+      }
+      *summary |= wanted != "none";
+    }
     BATON_RETURN_IF_ERROR(ReadEffort(fields, "effort", request));
   }
   BATON_RETURN_IF_ERROR(ReadThinkingExtras(body, request));
@@ -257,10 +268,11 @@ absl::Status RefuseMemory(JsonObject& body) {
   return RefuseForeign(body, {"background", "prompt", "context_management"});
 }
 
-absl::Status ReadIncluded(JsonObject& body) {
+absl::Status ReadIncluded(JsonObject& body, bool* encrypted) {
   BATON_ASSIGN_OR_RETURN(const Json* const include, body.List("include"));
   for (size_t i = 0; include != nullptr && i < include->size(); ++i) {
-    // The rest is about tools of the server, of which there are none; thinking is in its item as it is.
+    // The rest is about tools of the server, of which there are none.
+    *encrypted |= (*include)[i] == "reasoning.encrypted_content";
     if ((*include)[i] == "message.output_text.logprobs") {
       return body.Wrong("include", "log probabilities are served by /v1/chat/completions alone");
     }
@@ -299,18 +311,19 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   ResponsesRequest responses;
   v1::ChatRequest& request = responses.request;
+  ResponsesAnswer& answer = responses.answer;
   BATON_RETURN_IF_ERROR(RefuseMemory(body));
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request.set_model(model.value_or(""));
   BATON_RETURN_IF_ERROR(ReadInput(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadResponsesTools(body, &request, &responses.names));
-  BATON_RETURN_IF_ERROR(ReadReasoning(body, &request));
+  BATON_RETURN_IF_ERROR(ReadResponsesTools(body, &request, &answer.names));
+  BATON_RETURN_IF_ERROR(ReadReasoning(body, &request, &answer.summary));
   BATON_RETURN_IF_ERROR(ReadTextFormat(body, &request));
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &request));
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(RefuseForms(body));
-  BATON_RETURN_IF_ERROR(ReadIncluded(body));
+  BATON_RETURN_IF_ERROR(ReadIncluded(body, &answer.encrypted));
   BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("max_output_tokens", 0, kMaxTokens),
                                       [&](int64_t n) { SetMaxTokens(n, &request); }));
   v1::RequestOptions options;
@@ -328,13 +341,13 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
       ReadOverflow(body, automatic ? v1::Overflow::MODE_DROP_OLDEST : v1::Overflow::MODE_CLAMP_OUTPUT,
                    request.mutable_overflow()));
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
-  responses.stream = stream.value_or(false);
+  answer.stream = stream.value_or(false);
   BATON_RETURN_IF_ERROR(ReadServiceTier(body, {"auto", "default"}));
   // About OpenAI's own service, or without tools of the server without a meaning.
   body.Skip({"user", "safety_identifier", "stream_options", "max_tool_calls", "prompt_cache_retention",
              "background", "metadata", "client_metadata"});
-  responses.echo = SettingsEcho(body);
-  responses.ignored = body.Ignored();
+  answer.echo = SettingsEcho(body);
+  answer.ignored = body.Ignored();
   return responses;
 }
 

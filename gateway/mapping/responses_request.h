@@ -14,14 +14,23 @@
 
 namespace baton::gateway {
 
+// How the answer is written.
+struct ResponsesAnswer {
+  bool stream = false;
+  // Thinking stands in the summary of its item in place of its content: all of it, not a shorter text.
+  bool summary = false;
+  // Items of thinking carry their text in encrypted_content too, for clients that send nothing else back.
+  bool encrypted = false;
+  // The members that repeat the request, in the API's order.
+  Json echo = Json::object();
+  ToolNames names = {};
+  // Members of the body that were ignored.
+  std::vector<std::string> ignored = {};
+};
+
 struct ResponsesRequest {
   v1::ChatRequest request;
-  bool stream = false;
-  // The members of the answer that repeat the request, in the API's order.
-  Json echo;
-  ToolNames names;
-  // Members of the body that were ignored.
-  std::vector<std::string> ignored;
+  ResponsesAnswer answer;
 };
 absl::StatusOr<ResponsesRequest> ReadResponses(const Json& body);
 

@@ -222,11 +222,11 @@ absl::Status ReadThinkingExtras(JsonObject& body, v1::ChatRequest* request) {
   }
   BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*thinking, "thinking"));
   BATON_ASSIGN_OR_RETURN(const auto type, fields.Text("type"));
-  if (type == "adaptive" || type == "auto") return absl::OkStatus();
-  if (type != "enabled" && type != "disabled") {
+  if (type == "auto") return absl::OkStatus();
+  if (type != "enabled" && type != "disabled" && type != "adaptive") {
     return fields.Wrong("type", "not one of enabled, disabled, adaptive and auto");
   }
-  request->mutable_thinking()->set_enabled(type == "enabled");
+  request->mutable_thinking()->set_enabled(type != "disabled");
   if (type == "disabled") {
     fields.Skip({"budget_tokens"});
     return absl::OkStatus();

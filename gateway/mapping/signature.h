@@ -1,6 +1,6 @@
-// The signature of a block of thinking, which is opaque to clients of Anthropic's API: they send it back with
-// the block. Where a client has the text hidden, the signature carries it, so that the next prompt has it
-// too. Pure functions, any thread.
+// The opaque member of thinking, which clients send back with it: the signature of a block in Anthropic's
+// API, encrypted_content of an item in OpenAI's Responses. Where the text may not come back by itself, this
+// member carries it, so that the next prompt has it too. Pure functions, any thread.
 #pragma once
 
 #include <string>

@@ -450,7 +450,8 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
     }
     selection.predicted = local;
     selection.due = request.arrival;
-    selection.reason = rule.value_or(true) ? Reason::kLocal : Reason::kNoPrefill;
+    const bool chosen = request.prefill_here || rule.value_or(true);
+    selection.reason = chosen ? Reason::kLocal : Reason::kNoPrefill;
     return selection;
   }
   const Candidate& candidate = candidates.front();

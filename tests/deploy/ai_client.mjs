@@ -86,7 +86,7 @@ async function tryAll() {
     compatible: await tryModel(compatible, { baton: { reasoningEffort: "low" } }),
     chat: await tryModel(openai.chat(name), { openai: effort }),
     // Without this option it sends names of what it takes to be stored.
-    responses: await tryModel(openai(name), { openai: { ...effort, store: false } }, { openai: { store: false } }),
+    responses: await tryModel(openai(name), { openai: { ...effort, store: false, reasoningSummary: "auto" } }, { openai: { store: false } }),
     anthropic: await tryModel(anthropic, { anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } } }),
   };
   const first = await generateText({ model: openai(name), messages: [hello] });

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Clients that take long to install (deploy/tools/install --clients), against a real service: LiteLLM as a library, and as a proxy before the gateway, the AI SDK for Node.js
-by four kinds of models, grpcurl by reflection (the router, and the router through the gateway), and OpenAI's own package for Go."""
+by four kinds of models, lm-evaluation-harness, grpcurl by reflection (the router, and the router through the gateway), and OpenAI's own package for Go."""
 import base64
 import json
 import pathlib
@@ -13,7 +13,7 @@ import unittest
 import openai
 
 import examples_test
-from relay import BIN, ROOT, Process, Relay, lacking
+from relay import BIN, MODEL, ROOT, Process, Relay, lacking
 
 TOOLS = ROOT / "build" / "tools"
 HELLO = [{"role": "user", "content": "Hello! My name is Ada."}]
@@ -100,8 +100,8 @@ class MoreClients(unittest.TestCase):
                 self.assertRegex(one["noCall"], NO_CALL)
                 self.assertTrue(one["name"])
                 self.assertTrue(one["after"])
-                # The package does not read what is there of it from OpenAI's own models.
-                thinking = "The sum is 62." if kind in ("compatible", "anthropic") else "^$"
+                # The package looks for none in chats with OpenAI's own models.
+                thinking = "^$" if kind == "chat" else "The sum is 62."
                 self.assertRegex(one["thinking"], thinking)
                 self.assertRegex(one["thinkingStreamed"], thinking)
                 if kind != "anthropic":
@@ -112,6 +112,45 @@ class MoreClients(unittest.TestCase):
         self.assertEqual(told["stored"]["status"], 400)
         self.assertIn("nothing is kept here", told["stored"]["message"])
         self.assertEqual("Hello, Ada! How" + told["begun"], told["anthropic"]["whole"])
+
+    def test_lm_evaluation_harness(self):
+        client = openai.OpenAI(base_url=f"http://{self.relay.http}/v1", api_key="any", max_retries=0)
+        written = {}
+        for context in ("Once upon a", "The weather in Oslo is", "2 + 2 ="):
+            one = client.completions.create(model="baton-tiny", prompt=context, max_tokens=1, temperature=0, logprobs=1).choices[0]
+            line = client.completions.create(model="baton-tiny", prompt=context, max_tokens=8, temperature=0, stop=["\n"]).choices[0].text
+            written[context] = (one.text, one.logprobs.token_logprobs[0], line)
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/questions.jsonl", "w") as file:
+                for context, (first, _, line) in written.items():
+                    file.write(json.dumps({"question": context, "choices": [first, " eleven forks"], "line": line.strip()}) + "\n")
+            task = {"dataset_path": "json", "dataset_kwargs": {"data_files": f"{folder}/questions.jsonl"}, "test_split": "train", "doc_to_text": "{{question}}"}
+            tasks = {
+                "choices": {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": 0, "metric_list": [{"metric": "acc"}]},
+                "lines": {"output_type": "generate_until", "doc_to_target": "{{line}}", "metric_list": [{"metric": "exact_match"}],
+                          "generation_kwargs": {"until": ["\n"], "max_gen_toks": 8, "temperature": 0}, "filter_list": [{"name": "plain", "filter": [{"function": "remove_whitespace"}, {"function": "take_first"}]}]},
+            }
+            for name, more in tasks.items():
+                with open(f"{folder}/{name}.yaml", "w") as file:
+                    json.dump({"task": name, **task, **more}, file)  # JSON is YAML
+            where = f"model=baton-tiny,base_url=http://{self.relay.http}/v1/completions,tokenizer={MODEL},tokenized_requests=True,num_concurrent=4"
+            environment = [f"HF_HOME={folder}", "HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "OPENAI_API_KEY=any"]
+            command = ["env", *environment, TOOLS / "lm-eval/bin/lm_eval", "--model", "local-completions", "--model_args", where, "--tasks", "choices,lines"]
+            done = subprocess.run([*command, "--include_path", folder, "--output_path", f"{folder}/out", "--log_samples"], capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            out = pathlib.Path(folder, "out")
+            (results,) = out.rglob("results_*.json")
+            (samples,) = out.rglob("samples_choices_*.jsonl")
+            results = json.loads(results.read_text())["results"]
+            samples = [json.loads(line) for line in samples.read_text().splitlines()]
+        self.assertEqual((results["choices"]["acc,none"], results["lines"]["exact_match,plain"]), (1, 1))
+        self.assertEqual(len(samples), len(written))
+        for sample in samples:
+            first, other = sample["filtered_resps"]
+            # The log probability of a token in a prompt is that with which it was drawn.
+            self.assertAlmostEqual(float(first[0]), written[sample["doc"]["question"]][1], places=6)
+            self.assertEqual([str(one[1]) for one in (first, other)], ["True", "False"])
+            self.assertLess(float(other[0]), float(first[0]))
 
     def test_litellm_as_a_library(self):
         told = told_by(self, TOOLS / "litellm-library/bin/python", pathlib.Path(__file__).with_name("litellm_client.py"), f"http://{self.relay.http}")

@@ -99,7 +99,7 @@ class Pages(unittest.TestCase):
         (table,) = re.findall(r"^\| client \|.*\n\|.*\n((?:\|.*\n)+)", (ROOT / "docs" / "http.md").read_text(), re.MULTILINE)
         told = {version for row in table.splitlines() for version in re.split(r"[;,] ", row.split(" | ")[1])}
         pins = (ROOT / "deploy" / "tools" / "install").read_text() + (ROOT / "deploy" / "tools" / "clients" / "go.mod").read_text()
-        clients = r"(?:anthropic|openai|langchain-\w+|litellm(?:\[proxy\])?)==|[ (](?:ai|openai|@ai-sdk/[\w-]+|@anthropic-ai/claude-code|@openai/codex)@|openai-go/v3 v"
+        clients = r"(?:anthropic|openai|langchain-\w+|litellm(?:\[proxy\])?|lm_eval\[api\])==|[ (](?:ai|openai|@ai-sdk/[\w-]+|@anthropic-ai/claude-code|@openai/codex)@|openai-go/v3 v"
         self.assertEqual(told, set(re.findall(rf"(?:{clients})([\d.]+)", pins)))
 
 

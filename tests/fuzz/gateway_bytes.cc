@@ -82,7 +82,8 @@ absl::Status WriteStream(uint8_t kind, std::span<const uint8_t> bytes) {
   OpenAiChunks chunks(kind % 2 == 0 ? OpenAiKind::kChat : OpenAiKind::kCompletion, 1,
                       {.usage = true, .timing = true, .echoes = {"a", "b"}});
   AnthropicEvents events({});
-  ResponsesEvents typed(1, Json::object(), {}), broken(1, Json::object(), {});
+  const ResponsesAnswer shown = {.summary = kind % 2 == 0, .encrypted = kind % 3 == 0};
+  ResponsesEvents typed(1, shown), broken(1, shown);
   Answer answer;
   std::string openai, anthropic, responses, failed;
   while (!bytes.empty()) {
@@ -109,7 +110,7 @@ absl::Status WriteStream(uint8_t kind, std::span<const uint8_t> bytes) {
   OpenAiWhole(OpenAiKind::kChat, answer, usage, 1, {.timing = true});
   OpenAiWhole(OpenAiKind::kCompletion, answer, usage, 1, {.echoes = {"a", "b"}, .n = 2});
   AnthropicWhole(answer, usage, {});
-  ResponsesWhole(answer, usage, 1, Json::object(), {});
+  ResponsesWhole(answer, usage, 1, shown);
   return absl::OkStatus();
 }
 

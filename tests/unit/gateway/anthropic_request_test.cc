@@ -117,6 +117,7 @@ TEST(AnthropicRequestTest, UnknownMembersOfNestedObjectsAreNamed) {
   EXPECT_THAT(read.ignored,
               ElementsAre("system[].y", "messages[].content[].cache_control.scope",
                           "messages[].content[].citations", "messages[].id", "tool_choice.z", "thinking.x"));
+  EXPECT_TRUE(read.request.thinking().enabled());
   // The signature carries the text that is not shown.
   EXPECT_TRUE(read.answer.hide_thinking);
   EXPECT_EQ(read.request.thinking().show(), v1::Thinking::SHOW_UNSPECIFIED);

@@ -148,7 +148,7 @@ TEST(OpenAiAnswerTest, LogProbabilitiesWithBytesThatAreNoCharacter) {
             "{\"content\":[{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-0.5,\"bytes\":[195],\"top_logprobs\":[{"
             "\"token\":\"a\","
             "\"logprob\":0.0,\"bytes\":[97]}]}]}");
-  const OpenAiBoth text = WriteOpenAi(OpenAiKind::kCompletion, events);
+  const OpenAiBoth text = WriteOpenAi(OpenAiKind::kCompletion, events, {.logprobs = true});
   EXPECT_EQ(text.whole["choices"][0]["logprobs"]["token_logprobs"].dump(), "[-0.5]");
 }
 
@@ -198,7 +198,7 @@ TEST(OpenAiAnswerTest, APromptIsEchoedWithItsLogProbabilities) {
       R"("top_logprobs":[null,{"A":-0.5},{"ce":-0.5},{"?":-0.5}]})");
   // As a stream: the text comes once, and the log probabilities as they are told.
   std::string text;
-  Json tokens = Json::array(), logprobs = Json::array();
+  Json tokens = Json::array(), logprobs = Json::array(), offsets = Json::array();
   for (const std::string& chunk : both.chunks) {
     if (chunk == "[DONE]") continue;
     const Json json = Json::parse(chunk);
@@ -207,17 +207,41 @@ TEST(OpenAiAnswerTest, APromptIsEchoedWithItsLogProbabilities) {
       if (one["logprobs"].is_null()) continue;
       for (const Json& token : one["logprobs"]["tokens"]) tokens.push_back(token);
       for (const Json& logprob : one["logprobs"]["token_logprobs"]) logprobs.push_back(logprob);
+      for (const Json& offset : one["logprobs"]["text_offset"]) offsets.push_back(offset);
     }
   }
   EXPECT_EQ(text, "Once!");
   EXPECT_EQ(tokens, choice["logprobs"]["tokens"]);
   EXPECT_EQ(logprobs, choice["logprobs"]["token_logprobs"]);
+  EXPECT_EQ(offsets, choice["logprobs"]["text_offset"]);
+}
+
+// With the tokenizer's own token before it, and without.
+TEST(OpenAiAnswerTest, ABlankOfTheTokenizersIsNotInTheText) {
+  for (const bool own : {true, false}) {
+    v1::GenerateResponse prompt;
+    if (own) *prompt.mutable_delta()->add_prompt_logprobs() = StepOf("<s>", 0);
+    *prompt.mutable_delta()->add_prompt_logprobs() = StepOf(" On", -2);
+    *prompt.mutable_delta()->add_prompt_logprobs() = StepOf("ce", -2);
+    const OpenAiBoth both =
+        WriteOpenAi(OpenAiKind::kCompletion,
+                    {StartedEvent(), prompt, TextEvent("!"), FinishedEvent(v1::FINISH_REASON_LENGTH)},
+                    {.echoes = {"Once"}, .prompt_logprobs = true, .logprobs = true});
+    const Json offsets = both.whole["choices"][0]["logprobs"]["text_offset"];
+    EXPECT_EQ(offsets.dump(), own ? "[0,0,2]" : "[0,2]");
+    EXPECT_EQ(Json::parse(both.chunks[0])["choices"][0]["logprobs"]["text_offset"], offsets);
+  }
 }
 
 TEST(OpenAiAnswerTest, TokenIdsAreEchoedByTheirTexts) {
   const OpenAiBoth both = WriteOpenAi(OpenAiKind::kCompletion, WithPrompt(),
                                       {.echoes = {""}, .prompt_logprobs = true, .logprobs = true});
   EXPECT_EQ(both.whole["choices"][0]["text"], "<s>Once!");
+  std::string text;
+  for (const std::string& chunk : both.chunks) {
+    if (chunk != "[DONE]") text += Json::parse(chunk)["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, "<s>Once!");
   EXPECT_EQ(both.whole["choices"][0]["logprobs"]["text_offset"].dump(), "[0,3,5,7]");
 }
 

@@ -254,7 +254,8 @@ TEST(OpenAiRequestTest, ThinkingIsAskedForInEverySpelling) {
   const OpenAiChat off = Chat(OpenAiWith(R"("thinking": {"type": "disabled"})"));
   EXPECT_TRUE(off.request.thinking().has_enabled());
   EXPECT_TRUE(Chat(OpenAiWith(R"("thinking": true)")).request.thinking().enabled());
-  EXPECT_FALSE(Chat(OpenAiWith(R"("thinking": {"type": "adaptive"})")).request.thinking().has_enabled());
+  EXPECT_FALSE(Chat(OpenAiWith(R"("thinking": {"type": "auto"})")).request.thinking().has_enabled());
+  EXPECT_TRUE(Chat(OpenAiWith(R"("thinking": {"type": "adaptive"})")).request.thinking().enabled());
   EXPECT_FALSE(Chat(OpenAiWith(R"("thinking": {"type": "disabled", "budget_tokens": 0})"))
                    .request.thinking()
                    .enabled());

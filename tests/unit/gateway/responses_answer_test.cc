@@ -30,15 +30,16 @@ std::vector<Json> ResponsesData(const std::string& bytes) {
 }
 
 const Json kEcho = {{"instructions", "i"}, {"store", false}};
-const ToolNames kNames = [] {
+const ResponsesAnswer kPlain = [] {
   ToolNames names;
   names.Add({.space = "files", .name = "read"});
   names.Add({.space = "", .name = "f"});
-  return names;
+  return ResponsesAnswer{.echo = kEcho, .names = names};
 }();
 
-ResponsesBoth WriteResponses(const std::vector<v1::GenerateResponse>& stream) {
-  ResponsesEvents events(77, kEcho, kNames);
+ResponsesBoth WriteResponses(const std::vector<v1::GenerateResponse>& stream,
+                             const ResponsesAnswer& wanted = kPlain) {
+  ResponsesEvents events(77, wanted);
   Answer answer;
   std::string bytes;
   for (const v1::GenerateResponse& event : stream) {
@@ -47,8 +48,7 @@ ResponsesBoth WriteResponses(const std::vector<v1::GenerateResponse>& stream) {
   }
   const v1::Usage usage = UsageOf(std::nullopt, answer.choices());
   bytes += events.End(usage);
-  ResponsesBoth both{.events = ResponsesData(bytes),
-                     .whole = ResponsesWhole(answer, usage, 77, kEcho, kNames)};
+  ResponsesBoth both{.events = ResponsesData(bytes), .whole = ResponsesWhole(answer, usage, 77, wanted)};
   // The last event of a stream is the answer in one piece.
   EXPECT_EQ(both.events.back()["response"], both.whole);
   return both;
@@ -113,6 +113,28 @@ TEST(ResponsesAnswerTest, InOnePiece) {
   EXPECT_EQ(whole["instructions"], "i");
 }
 
+// As clients ask that keep thinking by its summary and its encrypted form alone.
+TEST(ResponsesAnswerTest, ThinkingIsItsSummaryIfOneIsAskedFor) {
+  const ResponsesBoth both = WriteResponses(AnswerInParts(), {.summary = true, .encrypted = true});
+  const std::vector<std::string> types = Types(both.events);
+  EXPECT_THAT(std::vector(types.begin() + 2, types.begin() + 8),
+              ElementsAre("response.output_item.added 0", "response.reasoning_summary_part.added 0",
+                          "response.reasoning_summary_text.delta 0", "response.reasoning_summary_text.done 0",
+                          "response.reasoning_summary_part.done 0", "response.output_item.done 0"));
+  EXPECT_EQ(both.events[2]["item"].dump(),
+            R"({"type":"reasoning","id":"rs_r1_0","summary":[],"content":[],"status":"in_progress"})");
+  EXPECT_EQ(
+      both.events[4].dump(),
+      R"({"type":"response.reasoning_summary_text.delta","sequence_number":4,"output_index":0,"item_id":"rs_r1_0","summary_index":0,"delta":"hm"})");
+  EXPECT_EQ(
+      both.events[6].dump(),
+      R"({"type":"response.reasoning_summary_part.done","sequence_number":6,"output_index":0,"item_id":"rs_r1_0","summary_index":0,"part":{"type":"summary_text","text":"hm"}})");
+  const std::string item =
+      R"({"type":"reasoning","id":"rs_r1_0","summary":[{"type":"summary_text","text":"hm"}],"content":[],"status":"completed","encrypted_content":"baton.aG0="})";
+  EXPECT_EQ(both.events[7]["item"].dump(), item);
+  EXPECT_EQ(both.whole["output"][0].dump(), item);
+}
+
 TEST(ResponsesAnswerTest, ATextWithoutPartsIsOneMessage) {
   const ResponsesBoth both = WriteResponses(
       {StartedEvent(), TextEvent("a"), TextEvent("b"), FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)});
@@ -159,7 +181,7 @@ TEST(ResponsesAnswerTest, ACallOfAFunctionInANamespaceHasTheClientsNames) {
 }
 
 TEST(ResponsesAnswerTest, AFailureHasWhatThereWas) {
-  ResponsesEvents events(77, kEcho, kNames);
+  ResponsesEvents events(77, kPlain);
   std::string bytes = events.Add(StartedEvent());
   bytes += events.Add(PartEventOf(0, v1::PartStart::KIND_TEXT, "a", true));
   bytes += events.Fail(absl::UnavailableError("the worker is lost"));
@@ -168,7 +190,7 @@ TEST(ResponsesAnswerTest, AFailureHasWhatThereWas) {
   EXPECT_EQ(last["response"]["status"], "failed");
   EXPECT_EQ(last["response"]["error"].dump(), R"({"code":"server_error","message":"the worker is lost"})");
   EXPECT_EQ(last["response"]["output"][0]["content"][0]["text"], "a");
-  ResponsesEvents nothing(77, kEcho, kNames);
+  ResponsesEvents nothing(77, kPlain);
   const Json error = ResponsesData(nothing.Fail(absl::ResourceExhaustedError("too many"))).back();
   EXPECT_EQ(error["type"], "error");
   EXPECT_EQ(error["code"], "rate_limit_exceeded");

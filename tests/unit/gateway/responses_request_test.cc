@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gateway/mapping/signature.h"
 #include "tests/unit/gateway/shown.h"
 
 namespace baton::gateway {
@@ -38,8 +39,8 @@ TEST(ResponsesRequestTest, ATextAndInstructions) {
       Shown(read.request),
       R"({"model":"m","conversation":{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"hi"}]},)"
       R"("sampling":{},"options":{},"overflow":{"mode":"MODE_CLAMP_OUTPUT"}})");
-  EXPECT_FALSE(read.stream);
-  EXPECT_THAT(read.ignored, IsEmpty());
+  EXPECT_FALSE(read.answer.stream);
+  EXPECT_THAT(read.answer.ignored, IsEmpty());
 }
 
 TEST(ResponsesRequestTest, ItemsOfOneTurnAreOneMessage) {
@@ -61,6 +62,21 @@ TEST(ResponsesRequestTest, ItemsOfOneTurnAreOneMessage) {
       R"({"role":"assistant","content":"Let me see.","reasoning_content":"hm","tool_calls":[{"id":"c1","name":"f","arguments_json":"{\"x\": 1}"},)"
       R"({"id":"c2","name":"g","arguments_json":"{}"}]},{"role":"tool","content":"42","tool_call_id":"c1"},)"
       R"({"role":"tool","content":"43[input_image: left out, this model reads text alone]","tool_call_id":"c2"},{"role":"assistant","content":"Both."}]})");
+}
+
+// Clients send thinking back as they keep it: its text, what Baton has made of it, or its summary.
+TEST(ResponsesRequestTest, ThinkingComesBackInAnyForm) {
+  const auto thinking = [](const std::string& members) {
+    const ResponsesRequest read =
+        ReadResponse(R"({"input": [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "r", )" +
+                     members + R"(}, {"role": "assistant", "content": "Yes."}]})");
+    return read.request.conversation().messages(1).reasoning_content();
+  };
+  const std::string summary = R"("summary": [{"type": "summary_text", "text": "short"}])";
+  EXPECT_EQ(thinking(summary + R"(, "content": [{"type": "reasoning_text", "text": "long"}])"), "long");
+  EXPECT_EQ(thinking(summary + R"(, "encrypted_content": ")" + SignatureOf("hidden") + "\""), "hidden");
+  EXPECT_EQ(thinking(summary + R"(, "encrypted_content": "gAAA", "content": [])"), "short");
+  EXPECT_EQ(thinking(R"("summary": [], "encrypted_content": null)"), "");
 }
 
 TEST(ResponsesRequestTest, ToolsAndTheirChoice) {
@@ -104,9 +120,9 @@ TEST(ResponsesRequestTest, FunctionsOfANamespaceHaveItsNameBeforeTheirs) {
       Shown(made[1]),
       R"({"name":"files__read","description":"All files.\nReads one.","parameters_json":"{\"type\":\"object\"}"})");
   EXPECT_EQ(Shown(made[2]), R"({"name":"files__list"})");
-  EXPECT_EQ(read.names.Of("files__read"), (ToolNames::Name{.space = "files", .name = "read"}));
-  EXPECT_EQ(read.names.Of("read"), (ToolNames::Name{.space = "", .name = "read"}));
-  EXPECT_EQ(read.names.Of("other__one"), (ToolNames::Name{.space = "", .name = "other__one"}));
+  EXPECT_EQ(read.answer.names.Of("files__read"), (ToolNames::Name{.space = "files", .name = "read"}));
+  EXPECT_EQ(read.answer.names.Of("read"), (ToolNames::Name{.space = "", .name = "read"}));
+  EXPECT_EQ(read.answer.names.Of("other__one"), (ToolNames::Name{.space = "", .name = "other__one"}));
   const auto chosen = [&](const std::string& choice) {
     return Shown(ReadResponse(ResponsesWith(tools + ", \"tool_choice\": " + choice)).request.tool_choice());
   };
@@ -191,11 +207,19 @@ TEST(ResponsesRequestTest, HowItIsAnswered) {
   EXPECT_EQ(read.request.overflow().mode(), v1::Overflow::MODE_DROP_OLDEST);
   EXPECT_EQ(Shown(read.request.thinking()), R"({"enabled":true,"effort":"low"})");
   EXPECT_EQ(read.request.constraint().json_schema(), R"({"z":1,"a":2})");
-  EXPECT_TRUE(read.stream);
-  EXPECT_THAT(read.ignored, ElementsAre("beam"));
-  EXPECT_EQ(read.echo["max_output_tokens"], 5);
-  EXPECT_EQ(read.echo["metadata"]["a"], "b");
-  EXPECT_EQ(read.echo["store"], false);
+  EXPECT_TRUE(read.answer.stream);
+  EXPECT_TRUE(read.answer.summary);
+  EXPECT_TRUE(read.answer.encrypted);
+  const ResponsesRequest plain = ReadResponse(ResponsesWith(
+      R"("reasoning": {"effort": "low", "summary": null, "generate_summary": "none"}, "include": ["file_search_call.results"])"));
+  EXPECT_FALSE(plain.answer.summary);
+  EXPECT_FALSE(plain.answer.encrypted);
+  EXPECT_THAT(RefusedResponse(ResponsesWith(R"("reasoning": {"summary": "short"})")),
+              HasSubstr("reasoning.summary: not one of auto"));
+  EXPECT_THAT(read.answer.ignored, ElementsAre("beam"));
+  EXPECT_EQ(read.answer.echo["max_output_tokens"], 5);
+  EXPECT_EQ(read.answer.echo["metadata"]["a"], "b");
+  EXPECT_EQ(read.answer.echo["store"], false);
   EXPECT_FALSE(
       ReadResponse(ResponsesWith(R"("reasoning": {"effort": "none"})")).request.thinking().enabled());
   EXPECT_TRUE(ReadResponse(ResponsesWith(R"("text": {"format": {"type": "json_object"}})"))
@@ -226,7 +250,7 @@ TEST(ResponsesRequestTest, UnknownMembersOfNestedObjectsAreNamedAndItemsAreBound
                     {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}],
           "reasoning": {"effort": "low", "summary": "auto", "z": 1}, "text": {"verbosity": "low", "y": 1}})"));
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_THAT(read->ignored,
+  EXPECT_THAT(read->answer.ignored,
               testing::ElementsAre("input[].content[].x", "input[].phase", "reasoning.z", "text.y"));
   Json body = {{"input", Json::array()}};
   for (size_t i = 0; i <= kMaxMessages; ++i) body["input"].push_back({{"role", "user"}, {"content", "x"}});

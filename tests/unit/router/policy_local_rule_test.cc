@@ -38,6 +38,10 @@ TEST(LocalRuleTest, AWorkersRuleForLocalPrefillBinds) {
   EXPECT_EQ(reason(prefill), Reason::kCold);
   EXPECT_EQ(reason({}), Reason::kNoPrefill);
   EXPECT_TRUE(is_local({}));
+  // It has no prefill worker to choose from, for it wants none.
+  Request here = request;
+  here.prefill_here = true;
+  EXPECT_EQ(policy->Select(here, decode, {}).reason, Reason::kLocal);
 
   decode[0].matched_blocks = decode[0].disk_blocks = 52;  // 59 tokens are left
   EXPECT_FALSE(is_local(prefill)) << "what is only expected there is not cached there";
