@@ -151,10 +151,9 @@ std::string AnthropicEvents::Add(const v1::GenerateResponse& event) {
   if (event.has_started()) {
     started_ = event.started();
     Json message = MessageFrame(started_);
-    // What was found in the cache is known at the end: message_delta tells it.
-    v1::Usage usage;
-    usage.set_prompt_tokens(started_.prompt_tokens());
-    message["usage"] = AnthropicUsage(usage);
+    // How the prompt's tokens divide is known at the end, and message_delta tells it. A count that is 0 there
+    // would not replace another one in Claude Code.
+    message["usage"] = AnthropicUsage({});
     return Event("message_start", {{"type", "message_start"}, {"message", std::move(message)}}) +
            Event("ping", Json::object({{"type", "ping"}}));
   }

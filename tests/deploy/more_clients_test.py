@@ -126,14 +126,14 @@ class MoreClients(unittest.TestCase):
                     file.write(json.dumps({"question": context, "choices": [first, " eleven forks"], "line": line.strip()}) + "\n")
             task = {"dataset_path": "json", "dataset_kwargs": {"data_files": f"{folder}/questions.jsonl"}, "test_split": "train", "doc_to_text": "{{question}}"}
             tasks = {
-                "choices": {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": 0, "metric_list": [{"metric": "acc"}]},
+                "choices": {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": 0, "target_delimiter": "", "metric_list": [{"metric": "acc"}]},
                 "lines": {"output_type": "generate_until", "doc_to_target": "{{line}}", "metric_list": [{"metric": "exact_match"}],
                           "generation_kwargs": {"until": ["\n"], "max_gen_toks": 8, "temperature": 0}, "filter_list": [{"name": "plain", "filter": [{"function": "remove_whitespace"}, {"function": "take_first"}]}]},
             }
             for name, more in tasks.items():
                 with open(f"{folder}/{name}.yaml", "w") as file:
                     json.dump({"task": name, **task, **more}, file)  # JSON is YAML
-            where = f"model=baton-tiny,base_url=http://{self.relay.http}/v1/completions,tokenizer={MODEL},tokenized_requests=True,num_concurrent=4"
+            where = f"model=baton-tiny,base_url=http://{self.relay.http}/v1/completions,tokenizer={MODEL},tokenized_requests=True,add_bos_token=True,num_concurrent=4"
             environment = [f"HF_HOME={folder}", "HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "OPENAI_API_KEY=any"]
             command = ["env", *environment, TOOLS / "lm-eval/bin/lm_eval", "--model", "local-completions", "--model_args", where, "--tasks", "choices,lines"]
             done = subprocess.run([*command, "--include_path", folder, "--output_path", f"{folder}/out", "--log_samples"], capture_output=True, text=True, timeout=300)

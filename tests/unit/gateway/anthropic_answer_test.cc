@@ -42,7 +42,7 @@ TEST(AnthropicAnswerTest, PartsAreBlocksInOrder) {
   EXPECT_THAT(
       WriteAnthropic(AnswerInParts()).events,
       ElementsAre(
-          R"({"type":"message_start","message":{"id":"msg_r1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":10,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":0}}})",
+          R"({"type":"message_start","message":{"id":"msg_r1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":0}}})",
           R"({"type":"ping"})",
           R"({"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":"baton"}})",
           R"({"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}})",
