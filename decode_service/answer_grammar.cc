@@ -55,8 +55,6 @@ struct AnswerGrammar::Work {
       if (failed.ok()) failed = matcher.Push(token);
     }
     absl::StatusOr<bool> ends = failed.ok() ? matcher.Mask(mask) : absl::StatusOr<bool>(failed);
-    Forced found{.after = after, .tokens = {}};
-    if (ends.ok() && !*ends && tokenizer != nullptr) found.tokens = FindForced(*tokenizer);
     const absl::Duration took = threads.CpuTime() - begin;
     const auto masks = std::max<int64_t>(1, std::ssize(tokens));
     beyond = std::max(absl::ZeroDuration(), beyond + took - kTokenBudget * masks);
@@ -66,10 +64,18 @@ struct AnswerGrammar::Work {
           "fewer alternatives that begin alike and fewer nested repetitions",
           absl::ToDoubleSeconds(beyond), absl::ToInt64Milliseconds(kTokenBudget)));
     }
+    // No part of the budget: an answer must not fail for its drafts.
+    Forced found{.after = after, .tokens = {}};
+    absl::Duration looking;
+    if (tokenizer != nullptr && looked < kBudgetBeyond && ends.ok() && !*ends) {
+      found.tokens = FindForced(*tokenizer);
+      looking = threads.CpuTime() - begin - took;
+      looked += looking;
+    }
     absl::MutexLock lock(&mutex);
     result = std::move(ends);
     forced = std::move(found);
-    spent += took;
+    spent += took + looking;
     cost = std::max(took, cost * kCostKept);
     done = true;
     return std::exchange(asked_for, false);
@@ -91,11 +97,12 @@ struct AnswerGrammar::Work {
   text::GrammarMatcher matcher;
   text::TokenMask mask;
   absl::Duration beyond;  // what masks took beyond the budget of their tokens
+  absl::Duration looked;  // for forced text, so far; it is looked for until this has taken kBudgetBeyond
   absl::Mutex mutex;
   bool done ABSL_GUARDED_BY(mutex) = true;
   bool asked_for ABSL_GUARDED_BY(mutex) = false;
   absl::Duration cost ABSL_GUARDED_BY(mutex);   // what a mask is expected to take of a thread
-  absl::Duration spent ABSL_GUARDED_BY(mutex);  // by all masks so far
+  absl::Duration spent ABSL_GUARDED_BY(mutex);  // by all of it so far
   Forced forced ABSL_GUARDED_BY(mutex);
   absl::StatusOr<bool> result ABSL_GUARDED_BY(mutex) = absl::InternalError("no mask yet");
 };

@@ -18,7 +18,9 @@ DraftProbe::DraftProbe(telemetry::Metrics& metrics)
                           "Seconds in which a model drafted, or computed what it lacked of prompts.")),
       model_blocks_(metrics.Gauge("baton_decode_draft_model_blocks", "KV blocks of the draft model.")),
       model_blocks_held_(metrics.Gauge("baton_decode_draft_model_blocks_held",
-                                       "KV blocks of the draft model that sequences hold.")) {
+                                       "KV blocks of the draft model that sequences hold.")),
+      past_answers_bytes_(metrics.Gauge("baton_decode_past_answers_bytes",
+                                        "Memory of finished answers that later ones are drafted from.")) {
   static_assert(kPositionNames.size() == kPositions);
   for (const Kind kind : drafting::kDrafterKinds) {
     const std::string name(NameOf(kind));

@@ -25,6 +25,8 @@ class DraftProbe {
   void Saved(Kind kind, double seconds);
   // A model has drafted, or computed what it lacked of a prompt.
   void ModelComputed(double seconds) { model_seconds_.Increment(seconds); }
+  // Past answers take so many bytes.
+  void Remembers(size_t bytes) { past_answers_bytes_.Set(static_cast<double>(bytes)); }
   // Of the draft model's KV pool.
   void ModelHolds(int64_t held, int64_t total);
 
@@ -45,6 +47,7 @@ class DraftProbe {
   prometheus::Counter& model_seconds_;
   prometheus::Gauge& model_blocks_;
   prometheus::Gauge& model_blocks_held_;
+  prometheus::Gauge& past_answers_bytes_;
 };
 
 }  // namespace baton::decode_service

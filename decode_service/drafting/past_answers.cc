@@ -65,7 +65,6 @@ class PastAnswersDrafter final : public Drafter {
 void PastAnswers::Add(const std::string& salt, std::span<const TokenId> before,
                       std::span<const TokenId> answer, absl::Time now) {
   if (answer.empty()) return;
-  ForgetOld(now);
   OfSalt& of = salts_[salt];
   if (of.newer != nullptr && of.newer->tokens.size() >= limits_.tokens) {
     if (of.older != nullptr) bytes_ -= of.older->bytes();
@@ -115,10 +114,11 @@ void PastAnswers::ForgetOld(absl::Time now) {
 }
 
 std::unique_ptr<Drafter> PastAnswers::DrafterFor(const std::string& salt, absl::Time now) {
-  ForgetOld(now);
   const auto found = salts_.find(salt);
-  if (found == salts_.end()) return nullptr;
-  return std::make_unique<PastAnswersDrafter>(found->second);
+  if (found == salts_.end() || now - found->second.newer->last > limits_.age) return nullptr;
+  OfSalt of = found->second;
+  if (of.older != nullptr && now - of.older->last > limits_.age) of.older = nullptr;
+  return std::make_unique<PastAnswersDrafter>(of);
 }
 
 }  // namespace baton::decode_service::drafting

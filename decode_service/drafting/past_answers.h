@@ -34,6 +34,9 @@ class PastAnswers {
   // Null: there is none of this salt.
   std::unique_ptr<Drafter> DrafterFor(const std::string& salt, absl::Time now);
 
+  // Lets texts go that are too old. Linear in the salts: it is for now and then.
+  void ForgetOld(absl::Time now);
+
   size_t bytes() const { return bytes_; }
   size_t salts() const { return salts_.size(); }
 
@@ -50,7 +53,6 @@ class PastAnswers {
     std::shared_ptr<Text> newer, older;  // null: none
   };
   void Forget(const std::string& salt);
-  void ForgetOld(absl::Time now);
 
   const Limits limits_;
   absl::flat_hash_map<std::string, OfSalt> salts_;

@@ -49,7 +49,11 @@ v1::Usage UsageOf(const std::optional<v1::RequestUsage>& told, std::span<const A
     const v1::Usage& usage = choice.finished->usage();
     const uint32_t completion = sum.completion_tokens() + usage.completion_tokens();
     const uint32_t thinking = sum.thinking_tokens() + usage.thinking_tokens();
+    const uint32_t drafted = sum.drafted_tokens() + usage.drafted_tokens();
+    const uint32_t accepted = sum.accepted_tokens() + usage.accepted_tokens();
     if (sum.prompt_tokens() == 0) sum = usage;
+    sum.set_drafted_tokens(drafted);
+    sum.set_accepted_tokens(accepted);
     sum.set_completion_tokens(completion);
     sum.set_thinking_tokens(thinking);
   }
@@ -60,6 +64,8 @@ void AddUsage(const v1::Usage& one, v1::Usage* sum) {
   sum->set_prompt_tokens(sum->prompt_tokens() + one.prompt_tokens());
   sum->set_completion_tokens(sum->completion_tokens() + one.completion_tokens());
   sum->set_thinking_tokens(sum->thinking_tokens() + one.thinking_tokens());
+  sum->set_drafted_tokens(sum->drafted_tokens() + one.drafted_tokens());
+  sum->set_accepted_tokens(sum->accepted_tokens() + one.accepted_tokens());
   sum->set_cached_tokens(sum->cached_tokens() + one.cached_tokens());
   sum->set_approximate_reused_tokens(sum->approximate_reused_tokens() + one.approximate_reused_tokens());
   sum->set_written_five_minutes_tokens(sum->written_five_minutes_tokens() +

@@ -167,6 +167,15 @@ Json MessageOf(const Answer::Choice& choice) {
 
 }  // namespace
 
+Json CompletionDetails(const v1::Usage& usage) {
+  Json details = Json::object({{"reasoning_tokens", usage.thinking_tokens()}});
+  if (usage.drafted_tokens() > 0) {
+    details["drafted_tokens"] = usage.drafted_tokens();
+    details["accepted_tokens"] = usage.accepted_tokens();
+  }
+  return details;
+}
+
 Json OpenAiUsage(const v1::Usage& usage) {
   Json prompt = {{"cached_tokens", usage.cached_tokens()},
                  {"cache_write_tokens", usage.written_five_minutes_tokens() + usage.written_hour_tokens()}};
@@ -177,7 +186,7 @@ Json OpenAiUsage(const v1::Usage& usage) {
           {"completion_tokens", usage.completion_tokens()},
           {"total_tokens", usage.prompt_tokens() + usage.completion_tokens()},
           {"prompt_tokens_details", std::move(prompt)},
-          {"completion_tokens_details", Json::object({{"reasoning_tokens", usage.thinking_tokens()}})}};
+          {"completion_tokens_details", CompletionDetails(usage)}};
 }
 
 Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, int64_t created,

@@ -18,6 +18,8 @@ namespace baton::gateway {
 
 enum class OpenAiKind { kChat, kCompletion };
 
+// The details of an answer's tokens: thinking, and drafted ones if there are some.
+Json CompletionDetails(const v1::Usage& usage);
 // {"prompt_tokens", "completion_tokens", "total_tokens", details}.
 Json OpenAiUsage(const v1::Usage& usage);
 

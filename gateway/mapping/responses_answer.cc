@@ -4,6 +4,7 @@
 
 #include "gateway/mapping/http_status.h"
 #include "gateway/mapping/moderation.h"
+#include "gateway/mapping/openai_answer.h"
 #include "gateway/mapping/signature.h"
 #include "gateway/mapping/sse.h"
 
@@ -92,7 +93,7 @@ Json ResponsesUsage(const v1::Usage& usage) {
            {{"cached_tokens", usage.cached_tokens()},
             {"cache_write_tokens", usage.written_five_minutes_tokens() + usage.written_hour_tokens()}}},
           {"output_tokens", usage.completion_tokens()},
-          {"output_tokens_details", Json::object({{"reasoning_tokens", usage.thinking_tokens()}})},
+          {"output_tokens_details", CompletionDetails(usage)},
           {"total_tokens", usage.prompt_tokens() + usage.completion_tokens()}};
 }
 

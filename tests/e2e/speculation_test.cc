@@ -25,6 +25,7 @@
 #include "tests/e2e/solo_answers.h"
 #include "tests/fakes/layer_stack.h"
 #include "tests/patience.h"
+#include "tests/seed.h"
 
 namespace baton::e2e {
 namespace {
@@ -217,8 +218,8 @@ void ExpectManyAnswersWhileWorkersAreKilled(const FleetOptions& drafting) {
   const char* const asked = std::getenv("BATON_SPECULATION_REQUESTS");
   const int requests = asked == nullptr ? 64 : std::atoi(asked);
   constexpr int kAtOnce = 16;
-  constexpr uint64_t kSeed = 20261123;
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
   // `disturb` is called once workers have all of them.
   const auto run = [](Fleet& fleet, int first, int count, const std::function<void()>& disturb) {
     std::vector<FoldedAnswer> answers(static_cast<size_t>(count));
@@ -243,7 +244,7 @@ void ExpectManyAnswersWhileWorkersAreKilled(const FleetOptions& drafting) {
     }
   }
   Fleet fleet(drafting);
-  std::minstd_rand random(kSeed);
+  std::mt19937_64 random(seed);
   uint32_t drafted = 0, accepted = 0, moved = 0, tokens = 0;
   for (int first = 0; first < requests; first += kAtOnce) {
     const int count = std::min(kAtOnce, requests - first);

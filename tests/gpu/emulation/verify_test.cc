@@ -11,6 +11,7 @@
 
 #include "common/engine/engine.h"
 #include "tests/gpu/emulation/runtime.h"
+#include "tests/seed.h"
 #include "tests/unit/decode_service/adversary_drafter.h"
 #include "tests/unit/decode_service/random_requests.h"
 #include "tests/unit/decode_service/speculation_rig.h"
@@ -104,9 +105,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, VerifyTest, testing::Values(1, 2),
 
 TEST(VerifySchedulerTest, DraftsChangeNoAnswer) {
   using decode_service::Answer;
-  constexpr uint64_t kSeed = 20261125;
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  decode_service::RandomRequests random(kSeed, {.most_tokens = 15});
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  decode_service::RandomRequests random(seed, {.most_tokens = 15});
   std::vector<fleet::v1::DecodeRequest> requests;
   for (int i = 0; i < 8; ++i) requests.push_back(random.Next());
   const auto run = [&](decode_service::Speculation speculation, uint64_t disturb) {
@@ -129,7 +130,7 @@ TEST(VerifySchedulerTest, DraftsChangeNoAnswer) {
         static_cast<size_t>(sequence.prompt_tokens), sequence.tokens.size()));
     return drafters;
   };
-  const std::vector<Answer> drafted = run(std::move(adversaries), kSeed);
+  const std::vector<Answer> drafted = run(std::move(adversaries), seed);
   uint32_t accepted = 0, refused = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     decode_service::ExpectSameAnswer(requests[i], plain[i], drafted[i]);

@@ -226,6 +226,28 @@ TEST_F(AnswerGrammarBudgetTest, AnAnswerWithinItsBudgetGoesOn) {
   }
 }
 
+// The same answer goes on with drafts that would end beyond its budget if the search were charged to it. The
+// clock is asked a third time behind a search, and each takes 25 ms.
+TEST_F(AnswerGrammarBudgetTest, ASearchForForcedTextIsNotOfTheBudget) {
+  AnswerGrammar::Options options = Options();
+  options.lark = "start: \"" + std::string(150, 'a') + "\"";
+  int asked = 0;
+  GrammarThreads pool({.swift = 0, .slow = 0, .cpu_time = [&] {
+                         if (asked++ % 3 == 2) now_ += absl::Milliseconds(25);
+                         return now_;
+                       }});
+  AnswerGrammar grammar(options);
+  grammar.LookForForced();
+  grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool);
+  int pieces = 0;
+  for (int pushed = 0; pushed < 120; ++pushed) {
+    while (pool.RunOne()) ++pieces;
+    ASSERT_TRUE(grammar.Mask().ok()) << pushed;
+    grammar.Push(Id("a"), false, false);
+  }
+  EXPECT_EQ(asked - 2 * pieces, 80) << "it is looked for during two seconds in all";
+}
+
 // An answer that moved here comes with many tokens at once.
 TEST_F(AnswerGrammarBudgetTest, TokensThatCameElsewhereHaveTheirBudget) {
   AnswerGrammar::Options options = Options();

@@ -154,6 +154,9 @@ TEST(PastAnswersTest, BytesAndAgeAreBounded) {
   EXPECT_EQ(past.DrafterFor("1", now), nullptr) << "its place was taken";
   EXPECT_NE(past.DrafterFor("39", now), nullptr);
   EXPECT_EQ(past.DrafterFor("39", now + absl::Minutes(31)), nullptr);
+  past.ForgetOld(now + absl::Minutes(29));
+  EXPECT_GT(past.salts(), 0u);
+  past.ForgetOld(now + absl::Minutes(31));
   EXPECT_EQ(past.salts(), 0u);
   EXPECT_EQ(past.bytes(), 0u);
 }

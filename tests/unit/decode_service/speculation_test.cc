@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/patience.h"
+#include "tests/seed.h"
 #include "tests/unit/decode_service/adversary_drafter.h"
 #include "tests/unit/decode_service/random_requests.h"
 #include "tests/unit/decode_service/speculation_rig.h"
@@ -46,7 +47,7 @@ struct Counted {
 // Of `rig` the model, where it computes and who drafts with a model. real: the n-gram drafters and grammars
 // besides; otherwise, without a model, adversaries.
 Counted DraftsChangeNothing(RigOptions rig, int requests, bool real, const RequestsOptions& kinds = {}) {
-  const uint64_t seed = 20261123;
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed) + ", " + rig.backend);
   RandomRequests random(seed, kinds);
   std::map<std::string, std::vector<TokenId>> right;  // by request
@@ -142,13 +143,14 @@ TEST(SpeculationTest, DraftsOnHandedOffKvChangeNoAnswer) {
 }
 
 // It takes the same tokens as the model, also with penalties and at any temperature, because it draws as that
-// does; only what a grammar or a budget decides, it does not know.
+// does; only what a grammar or a budget decides, it does not know. A dozen drawn seeds had 0.59 to 0.7
+// accepted.
 TEST(SpeculationTest, ADraftModelChangesNoAnswer) {
   for (const char* const backend : {"reference", "cpu"}) {
     const Counted counted =
         DraftsChangeNothing({.backend = backend, .drafts = DraftModel::kRight}, HowMany() / 6, false);
     EXPECT_GT(counted.accepted, counted.tokens / 2);
-    EXPECT_GT(static_cast<double>(counted.accepted), 0.6 * static_cast<double>(counted.drafted));
+    EXPECT_GT(static_cast<double>(counted.accepted), 0.5 * static_cast<double>(counted.drafted));
   }
 }
 TEST(SpeculationTest, ADraftModelThatIsAlwaysWrongChangesNoAnswer) {

@@ -89,6 +89,15 @@ TEST(OpenAiAnswerTest, PartsInOnePiece) {
       R"("cache_write_tokens":1},"completion_tokens_details":{"reasoning_tokens":1}})");
 }
 
+TEST(OpenAiAnswerTest, DraftedTokensAreInTheDetailsIfThereAreSome) {
+  v1::Usage usage;
+  EXPECT_EQ(CompletionDetails(usage).dump(), R"({"reasoning_tokens":0})");
+  usage.set_drafted_tokens(5);
+  usage.set_accepted_tokens(3);
+  EXPECT_EQ(CompletionDetails(usage).dump(),
+            R"({"reasoning_tokens":0,"drafted_tokens":5,"accepted_tokens":3})");
+}
+
 TEST(OpenAiAnswerTest, UsageComesLastAndOnlyIfAskedFor) {
   const OpenAiBoth both =
       WriteOpenAi(OpenAiKind::kChat,
