@@ -64,6 +64,9 @@ Scheduler::ModelPlan Scheduler::PlanModelDrafts(bool in_flight) {
 }
 
 void Scheduler::DraftWithModel() {
+  // An engine that is at work on a step drafts nothing beside it. DraftsWait found no draft worth the wait,
+  // by what each sequence is after that step; one that the step does not have may look better as it is.
+  if (in_flight_.has_value() && models_.has_value() && models_->self()) return;
   ModelPlan plan = PlanModelDrafts(false);
   if (plan.empty()) return;
   if (models_->self()) {
