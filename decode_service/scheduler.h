@@ -265,7 +265,6 @@ class Scheduler {
   Probe& probe_;
   const fetch::PeerFetch peer_fetch_;
   drafting::PastAnswers past_answers_;
-  absl::Time forgot_at_ = absl::InfinitePast();
   // Of the step that is completed, by kind.
   struct Drafts {
     int64_t drafted = 0;

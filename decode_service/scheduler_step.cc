@@ -22,13 +22,12 @@ namespace {
 // least.
 constexpr double kMaskShare = 0.25;
 constexpr absl::Duration kLeastMaskPatience = absl::Microseconds(200);
-// How often past answers are looked at that are too old.
-constexpr absl::Duration kForgetEvery = absl::Minutes(1);
 
 }  // namespace
 
 bool Scheduler::Step() {
   leases_.ReleaseFinished();
+  past_answers_.ForgetOld(clock_.Now());
   DrawWaiting();
   Pause();
   ReviewFetches();
@@ -70,10 +69,6 @@ void Scheduler::ObserveSequences() {
   }
   leases_.ReleaseFinished();
   probe_.Observe(count, engine_.pool().counts());
-  if (const absl::Time now = clock_.Now(); now - forgot_at_ >= kForgetEvery) {
-    forgot_at_ = now;
-    past_answers_.ForgetOld(now);
-  }
   probe_.drafts().Remembers(past_answers_.bytes());
   if (models_.has_value() && !models_->self()) {
     const kv::BlockPool::Counts blocks = models_->pool().counts();

@@ -34,7 +34,7 @@ class PastAnswers {
   // Null: there is none of this salt.
   std::unique_ptr<Drafter> DrafterFor(const std::string& salt, absl::Time now);
 
-  // Lets texts go that are too old. Linear in the salts: it is for now and then.
+  // Lets texts go that are too old, a minute later at most. For every step of a worker, one without work too.
   void ForgetOld(absl::Time now);
 
   size_t bytes() const { return bytes_; }
@@ -57,6 +57,7 @@ class PastAnswers {
   const Limits limits_;
   absl::flat_hash_map<std::string, OfSalt> salts_;
   size_t bytes_ = 0;
+  absl::Time looked_ = absl::InfinitePast();  // for what is too old
 };
 
 }  // namespace baton::decode_service::drafting

@@ -118,14 +118,14 @@ int64_t HiddenBytes(std::string_view text, const auto& tokens) {
   return 0;
 }
 
-std::string PromptEcho(const OpenAiAnswer& wanted, size_t choice) {
+std::string_view PromptEcho(const OpenAiAnswer& wanted, size_t choice) {
   const size_t prompt = choice / std::max<size_t>(1, wanted.n);
-  return prompt < wanted.echoes.size() ? wanted.echoes[prompt] : "";
+  return prompt < wanted.echoes.size() ? std::string_view(wanted.echoes[prompt]) : std::string_view();
 }
 
 // The text of a completion, and its log probabilities if they are asked for.
 Json TextChoice(const OpenAiAnswer& wanted, size_t which, const Answer::Choice& choice) {
-  std::string echo = PromptEcho(wanted, which);
+  std::string echo(PromptEcho(wanted, which));
   std::span<const v1::StepLogprobs> prompt;
   if (wanted.prompt_logprobs) prompt = choice.prompt_logprobs;
   TextLogprobs logprobs(-HiddenBytes(echo, prompt));
@@ -263,7 +263,7 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
   if (!choice.begun) {
     choice.begun = true;
     if (chat) say({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
-    if (const std::string echo = PromptEcho(wanted_, index);
+    if (const std::string_view echo = PromptEcho(wanted_, index);
         !chat && !echo.empty() && !wanted_.prompt_logprobs)
       say(echo, nullptr, nullptr);
   }
@@ -278,8 +278,8 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
       return wanted_.logprobs ? std::move(logprobs).Shown() : Json(nullptr);
     };
     if (const auto& steps = delta.prompt_logprobs(); !steps.empty()) {
-      const std::string echo = PromptEcho(wanted_, index);
-      std::string said = choice.prompt_told ? "" : echo;
+      const std::string_view echo = PromptEcho(wanted_, index);
+      std::string said(choice.prompt_told ? std::string_view() : echo);
       TextLogprobs prompt(choice.offset - HiddenBytes(said, steps));
       for (const v1::StepLogprobs& step : steps) {
         if (echo.empty()) said += step.chosen().bytes();

@@ -186,6 +186,11 @@ std::vector<Answer> SpeculationRig::Run(const std::vector<fleet::v1::DecodeReque
   return answers;
 }
 
+void SpeculationRig::Idle(absl::Duration time) {
+  clock_.Advance(time);
+  EXPECT_FALSE(scheduler_->Step());
+}
+
 void SpeculationRig::CheckPools() {
   engine_->pool().CheckConservation();
   if (drafts_ != nullptr) drafts_->pool().CheckConservation();

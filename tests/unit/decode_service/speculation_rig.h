@@ -65,6 +65,9 @@ class SpeculationRig {
 
   // Answers to all requests. disturb: 0, or a seed of what else happens.
   std::vector<Answer> Run(const std::vector<fleet::v1::DecodeRequest>& requests, uint64_t disturb);
+  // Time passes, and then the worker makes a step without work.
+  void Idle(absl::Duration time);
+  std::string Metrics() const { return metrics_.Text(); }
   engine::Engine& engine() { return *engine_; }
   size_t handoffs() const;
 

@@ -130,6 +130,19 @@ TEST(SpeculationTest, TheDraftersChangeNoAnswer) {
   ExpectDrafts(DraftsChangeNothing({}, HowMany() / 3, true));
 }
 
+TEST(SpeculationTest, PastAnswersOfAWorkerWithoutRequestsGo) {
+  SpeculationRig rig({.speculation = {.past_answers = true}});
+  RandomRequests random(TestSeed(), {});
+  std::vector<fleet::v1::DecodeRequest> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(random.Next());
+  rig.Run(requests, 0);
+  constexpr char kNone[] = "\nbaton_decode_past_answers_bytes 0\n";
+  rig.Idle(absl::Minutes(28));
+  EXPECT_EQ(rig.Metrics().find(kNone), std::string::npos);
+  rig.Idle(absl::Minutes(4));
+  EXPECT_NE(rig.Metrics().find(kNone), std::string::npos);
+}
+
 // Prompts come from a prefill worker, whose link breaks at times: the drafts begin on its KV, beside others'
 // blocks that are still on their way.
 TEST(SpeculationTest, DraftsOnHandedOffKvChangeNoAnswer) {
