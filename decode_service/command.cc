@@ -41,7 +41,7 @@ int RunCommand(int argc, char** argv, ServerOptions options) {
   app.add_option(
          "--slo-tpot", options.scheduler.step.slo_tpot,
          "Seconds per token that answers may take: while some run, a step with rows of prompts is cut to "
-         "it, and routers send no more answers than keep to it; the same as the routers'")
+         "it, drafts keep to it, and routers send no more answers than keep to it; the same as the routers'")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -6,6 +6,10 @@
 namespace baton::decode_service {
 namespace {
 
+// In the order of kRequestKinds.
+constexpr std::array kRequestNames = {"constrained", "tools", "thinking", "text"};
+static_assert(kRequestNames.size() == kRequestKinds.size());
+
 constexpr std::array kPositionNames = {"1", "2", "3", "4", "5-8", "9-16", "17+"};
 
 size_t ClassOf(size_t position) { return position < 4 ? position : position < 8 ? 4 : position < 16 ? 5 : 6; }
@@ -27,11 +31,16 @@ DraftProbe::DraftProbe(telemetry::Metrics& metrics)
     OfKind& of = Of(kind);
     of.drafts = &metrics.Counter("baton_decode_drafts_total", "Drafts that a step checked, by drafter.",
                                  {{"drafter", name}});
-    of.drafted = &metrics.Counter("baton_decode_drafted_tokens_total",
-                                  "Drafted tokens that steps checked, by drafter.", {{"drafter", name}});
-    of.accepted =
-        &metrics.Counter("baton_decode_accepted_tokens_total",
-                         "Drafted tokens that the model drew itself, by drafter.", {{"drafter", name}});
+    for (const RequestKind request : kRequestKinds) {
+      const auto at = static_cast<size_t>(request);
+      const telemetry::Metrics::Labels labels = {{"drafter", name}, {"request", kRequestNames[at]}};
+      of.drafted[at] =
+          &metrics.Counter("baton_decode_drafted_tokens_total",
+                           "Drafted tokens that steps checked, by drafter and kind of request.", labels);
+      of.accepted[at] = &metrics.Counter(
+          "baton_decode_accepted_tokens_total",
+          "Drafted tokens that the model drew itself, by drafter and kind of request.", labels);
+    }
     of.refused = &metrics.Counter("baton_decode_draft_rows_refused_total",
                                   "Drafted tokens that were not worth a row of the step, by drafter.",
                                   {{"drafter", name}});
@@ -51,13 +60,13 @@ void DraftProbe::Refused(Kind kind, int64_t tokens) {
   Of(kind).refused->Increment(static_cast<double>(tokens));
 }
 
-void DraftProbe::Checked(Kind kind, int64_t tokens) {
+void DraftProbe::Checked(Kind kind, RequestKind request, int64_t tokens) {
   Of(kind).drafts->Increment();
-  Of(kind).drafted->Increment(static_cast<double>(tokens));
+  Of(kind).drafted[static_cast<size_t>(request)]->Increment(static_cast<double>(tokens));
 }
 
-void DraftProbe::Accepted(Kind kind, size_t position) {
-  Of(kind).accepted->Increment();
+void DraftProbe::Accepted(Kind kind, RequestKind request, size_t position) {
+  Of(kind).accepted[static_cast<size_t>(request)]->Increment();
   Of(kind).by_position[ClassOf(position)]->Increment();
 }
 

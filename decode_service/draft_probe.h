@@ -1,4 +1,4 @@
-// DraftProbe: what a decode worker measures of drafted tokens, by drafter. Any thread.
+// DraftProbe: what a decode worker measures of drafted tokens, by drafter and by kind of request. Any thread.
 #pragma once
 
 #include <array>
@@ -10,6 +10,16 @@
 
 namespace baton::decode_service {
 
+// The kinds differ in how easy an answer is to guess. A request is of the first one that fits.
+enum class RequestKind {
+  kConstrained,  // a schema, a grammar, or tools whose calls are enforced
+  kTools,        // tools that may be called
+  kThinking,     // the prompt ends inside thinking
+  kText,
+};
+inline constexpr std::array kRequestKinds = {RequestKind::kConstrained, RequestKind::kTools,
+                                             RequestKind::kThinking, RequestKind::kText};
+
 class DraftProbe {
  public:
   explicit DraftProbe(telemetry::Metrics& metrics);
@@ -18,9 +28,9 @@ class DraftProbe {
   // So many tokens were there to be checked, and the controller granted fewer rows.
   void Refused(Kind kind, int64_t tokens);
   // A step has checked a draft of so many tokens.
-  void Checked(Kind kind, int64_t tokens);
+  void Checked(Kind kind, RequestKind request, int64_t tokens);
   // The model drew the drafted token at `position`, from 0.
-  void Accepted(Kind kind, size_t position);
+  void Accepted(Kind kind, RequestKind request, size_t position);
   // What a step's drafts have saved, by what was predicted of it; negative: cost.
   void Saved(Kind kind, double seconds);
   // A model has drafted, or computed what it lacked of a prompt.
@@ -34,9 +44,9 @@ class DraftProbe {
   // Positions 1, 2, 3, 4, 5 to 8, 9 to 16, and later.
   static constexpr size_t kPositions = 7;
   struct OfKind {
+    using ByRequest = std::array<prometheus::Counter*, kRequestKinds.size()>;
     prometheus::Counter* drafts;  // never null, nor the others
-    prometheus::Counter* drafted;
-    prometheus::Counter* accepted;
+    ByRequest drafted, accepted;
     prometheus::Counter* refused;
     prometheus::Gauge* saved;
     std::array<prometheus::Counter*, kPositions> by_position;

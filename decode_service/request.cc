@@ -30,6 +30,12 @@ sampling::Params ToParams(const v1::SamplingParams& proto) {
   return params;
 }
 
+RequestKind KindOf(const fleet::v1::DecodeRequest& request) {
+  if (request.has_grammar()) return RequestKind::kConstrained;
+  if (request.answer_format().tools_size() > 0) return RequestKind::kTools;
+  return request.answer_format().thinking_begun() ? RequestKind::kThinking : RequestKind::kText;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
@@ -85,6 +91,7 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
       std::min<uint32_t>(sequence->peer.blocks(), static_cast<uint32_t>((size - 1) / kBlockTokens)));
   sequence->priority = request.priority();
   sequence->choice = request.choice();
+  sequence->kind = KindOf(request);
   sequence->speculation = request.speculation();
   sequence->even_frames = request.output().even_frames();
   sequence->tells_progress = request.output().progress();

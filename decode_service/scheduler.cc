@@ -107,7 +107,6 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   sequence.report.Approximate(kv::LandedTokens(sequence.chain.spans()));
   engine_.pool().Advance(arrival);
   sequence.kv().Lease(sequence.leases, arrival);
-  BeginDrafts(sequence);
   if (sequence.pending_end.has_value()) {  // nothing is left to compute
     sequence.report.Reserved(arrival, 0);
     probe_.Admitted(0, 0);
@@ -132,6 +131,7 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   }
   sequence.report.Reserved(clock_.Now(), sequence.kv().cached_tokens());
   probe_.Admitted(sequence.size(), sequence.kv().cached_tokens());
+  BeginDrafts(sequence);
   sequences_.emplace(id, std::move(owned));
   if (sequence.tells_prompt || !StartFetch(id, sequence)) StartPrefill(id, sequence);
   fleet::v1::DecodeEvent event;

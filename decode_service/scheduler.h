@@ -41,6 +41,7 @@
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
 #include "decode_service/block_lease.h"
+#include "decode_service/drafting/controller.h"
 #include "decode_service/drafting/past_answers.h"
 #include "decode_service/model_drafts.h"
 #include "decode_service/prefill_client.h"
@@ -224,6 +225,8 @@ class Scheduler {
   // Has each sequence that runs guess, and says in its view what the next step checks of that; takes blocks
   // for it.
   void PlanDrafts(std::vector<PlannerSequence>& view);
+  // Limits of a step with this load and drafts: --slo-tpot, and the budget of rows.
+  drafting::Bounds DraftBounds(const forecast::StepLoad& load) const;
   // Drafts are worth more than launching the next step before the tokens of this one are there.
   bool DraftsWait();
   // Blocks for drafted tokens. Returns for how many there are some.

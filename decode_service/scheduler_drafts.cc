@@ -50,7 +50,7 @@ Speculation SpeculationOf(std::string_view how) {
 }
 
 void Scheduler::BeginDrafts(Sequence& sequence) {
-  if (sequence.warms() || sequence.pending_end.has_value()) return;
+  if (sequence.warms()) return;
   const Speculation allowed = Allowed(options_.speculation, sequence.speculation);
   auto& drafters = sequence.drafters;
   if (options_.speculation.make && sequence.speculation != v1::SPECULATION_OFF) {
@@ -105,6 +105,23 @@ void Scheduler::Guess(Sequence& sequence, int64_t most) {
   sequence.draft.survival.resize(left);
 }
 
+drafting::Bounds Scheduler::DraftBounds(const forecast::StepLoad& load) const {
+  const int64_t context = load.running > 0 ? load.context / load.running : 0;
+  const double alone = forecast_.Seconds({.running = 1, .context = context});
+  drafting::Bounds bounds = {.rows = options_.step.token_budget - load.running,
+                             .seconds = forecast::TargetOfStep(options_.step.slo_tpot, alone)};
+  const bool prompts = std::ranges::any_of(sequences_, [](const auto& entry) {
+    const Sequence& sequence = *entry.second;
+    return sequence.phase == Sequence::Phase::kPrefilling && !(sequence.paused && sequence.owes_prompt());
+  });
+  if (!prompts) return bounds;
+  // They get none of the drafted tokens, and have half of the time that the step leaves.
+  const double plain = forecast_.Seconds(load);
+  bounds.seconds = plain + (std::max(options_.step.slo_tpot, plain) - plain) / 2;
+  bounds.by_token = false;
+  return bounds;
+}
+
 void Scheduler::PlanDrafts(std::vector<PlannerSequence>& view) {
   step_drafts_ = {};
   DraftWithModel();
@@ -123,8 +140,9 @@ void Scheduler::PlanDrafts(std::vector<PlannerSequence>& view) {
     guessed.push_back(&seen);
     offers.push_back({.survival = sequence.draft.survival, .context = sequence.size()});
   }
-  const std::vector<int64_t> granted =
-      drafting::GrantRows(offers, load, forecast_, options_.step.token_budget - load.running);
+  drafting::Bounds bounds = DraftBounds(load);
+  for (const Drafts& drafts : step_drafts_) bounds.spent += drafts.seconds;
+  const std::vector<int64_t> granted = drafting::GrantRows(offers, load, forecast_, bounds);
   for (size_t i = 0; i < guessed.size(); ++i) {
     Sequence& sequence = *sequences_.at(guessed[i]->id);
     const int64_t drafted = GrowForDraft(sequence, granted[i]);
@@ -149,8 +167,10 @@ bool Scheduler::DraftsWait() {
     offers.push_back(
         {.survival = std::span(sequence.draft.survival).subspan(1), .context = sequence.size() + 1});
   }
-  const std::vector<int64_t> granted =
-      drafting::GrantRows(offers, load, forecast_, options_.step.token_budget - load.running);
+  drafting::Bounds bounds = DraftBounds(load);
+  // One first token that is wrong, and its sequence has no draft in the step that was waited for.
+  if (load.running > 1) bounds.by_token = false;
+  const std::vector<int64_t> granted = drafting::GrantRows(offers, load, forecast_, bounds);
   return std::ranges::any_of(granted, [](int64_t rows) { return rows > 0; }) ||
          !PlanModelDrafts(true).empty();
 }
@@ -169,13 +189,13 @@ int64_t Scheduler::GrowForDraft(Sequence& sequence, int64_t drafted) {
 void Scheduler::DraftChecked(Sequence& sequence, int64_t drafted) {
   const drafting::DrafterKind kind = sequence.draft.kind;
   sequence.report.Drafted(drafted);
-  probe_.drafts().Checked(kind, drafted);
+  probe_.drafts().Checked(kind, sequence.kind, drafted);
   step_drafts_[static_cast<size_t>(kind)].drafted += drafted;
 }
 
 void Scheduler::DraftAccepted(const Sequence& sequence) {
   const drafting::DrafterKind kind = sequence.draft.kind;
-  probe_.drafts().Accepted(kind, *sequence.checks);
+  probe_.drafts().Accepted(kind, sequence.kind, *sequence.checks);
   ++step_drafts_[static_cast<size_t>(kind)].accepted;
 }
 

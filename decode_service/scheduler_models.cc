@@ -56,8 +56,10 @@ Scheduler::ModelPlan Scheduler::PlanModelDrafts(bool in_flight) {
                       .behind = models_->Behind(sequence)});
   }
   for (size_t i = 0; i < offers.size(); ++i) offers[i].survival = survival[i];
-  const std::vector<int64_t> granted = drafting::GrantDrafts(offers, load, forecast_, models_->forecast(),
-                                                             options_.step.token_budget - load.running);
+  drafting::Bounds bounds = DraftBounds(load);
+  if (in_flight && load.running > 1) bounds.by_token = false;  // as DraftsWait
+  const std::vector<int64_t> granted =
+      drafting::GrantDrafts(offers, load, forecast_, models_->forecast(), bounds);
   for (size_t i = 0; i < granted.size(); ++i) plan.jobs[i].tokens = granted[i];
   std::erase_if(plan.jobs, [](const ModelDrafts::Job& job) { return job.tokens <= 0; });
   return plan;
@@ -115,8 +117,9 @@ bool Scheduler::PrefillDraftModel() {
     ++weighed;
     const int64_t behind = models_->Behind(sequence);
     const std::vector<double> survival = drafter->Expect(static_cast<size_t>(most));
-    const drafting::ModelGain gain = drafting::GainOf({.survival = survival, .context = sequence.size()},
-                                                      load, forecast_, models_->forecast());
+    const drafting::ModelGain gain =
+        drafting::GainOf({.survival = survival, .context = sequence.size()}, load, forecast_,
+                         models_->forecast(), DraftBounds(load));
     const int64_t answered = sequence.size() - sequence.prompt_tokens;
     const int64_t expected = std::min(sequence.limit() - sequence.size(), answered + kExpectedAnswer);
     forecast::StepLoad whole;
@@ -133,7 +136,9 @@ bool Scheduler::PrefillDraftModel() {
     }
     const absl::Time begin = clock_.Now();
     if (!models_->Prefill(sequence, rows)) continue;
-    probe_.drafts().ModelComputed(absl::ToDoubleSeconds(clock_.Now() - begin));
+    const double seconds = absl::ToDoubleSeconds(clock_.Now() - begin);
+    probe_.drafts().ModelComputed(seconds);
+    if (others) probe_.drafts().Saved(models_->kind(), -seconds);
     return true;
   }
   return false;

@@ -249,7 +249,10 @@ void Scheduler::Complete(const InFlightStep& step) {
   Count(step, took);
   if (const forecast::StepLoad& load = step.plan.load; load.running > 0) {
     mean_context_ = static_cast<double>(load.context) / static_cast<double>(load.running);
-    if (!step.plan.has_prompts()) totals_.Add(absl::ToDoubleSeconds(took), load.running, load.context);
+    if (!step.plan.has_prompts()) {
+      const double plain = absl::ToDoubleSeconds(took) * forecast_.PlainShare(load);
+      totals_.Add(plain, load.running, load.context);
+    }
   }
   mask_patience_ = std::max(kLeastMaskPatience, (clock_.Now() - begun) * kMaskShare);
   int64_t decode_rows = 0, prefill_rows = 0;

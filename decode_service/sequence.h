@@ -19,6 +19,7 @@
 #include "common/telemetry/tracer.h"
 #include "decode_service/answer_report.h"
 #include "decode_service/block_lease.h"
+#include "decode_service/draft_probe.h"
 #include "decode_service/drafting/drafter.h"
 #include "decode_service/outbox.h"
 
@@ -49,6 +50,7 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   // What calls carry that it causes, and its spans: null if it is not recorded.
   telemetry::TraceContext trace;
   std::unique_ptr<telemetry::RequestSpans> spans;
+  RequestKind kind = RequestKind::kText;
   // Which drafters it may have, of those that the worker has.
   v1::Speculation speculation = v1::SPECULATION_UNSPECIFIED;
   // Each token leaves in an event of its own.

@@ -19,8 +19,9 @@ struct StepLimits {
   // Rows of one prompt in one step, and of all prompts and running sequences together. Both at least a block.
   int64_t chunk_tokens = 256;
   int64_t token_budget = 512;
-  // Seconds that a step with rows of prompts may take while answers run: what each of them waits for its next
-  // token. A block of a prompt goes into the step in any case, so that prompts make progress.
+  // Seconds that a step with rows of prompts, or with drafted tokens, may take while answers run: what each
+  // of them waits for its next token. A block of a prompt goes into the step in any case, so that prompts
+  // make progress.
   double slo_tpot = forecast::kDefaultSloTpot;
   // Rows of prompts in one step of all of which logits are wanted: at least a block.
   int64_t logit_rows = 256;

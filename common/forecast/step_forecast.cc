@@ -57,6 +57,12 @@ double StepCost::PromptSeconds(const StepLoad& load) const {
 
 double StepForecast::PromptSeconds(const StepLoad& load) const { return cost().PromptSeconds(load); }
 
+double StepForecast::PlainShare(const StepLoad& load) const {
+  if (load.drafted == 0) return 1;
+  const double plain = Seconds({.running = load.running, .context = load.context});
+  return plain > 0 ? std::min(1.0, plain / Seconds(load)) : 1;
+}
+
 void StepForecast::Observe(const StepLoad& load, double seconds) {
   fit_.Observe(FeaturesOf(load), seconds);
   if (load.rows == 0) rows_.Observe(load.running + load.drafted, seconds, Line(load));
@@ -73,11 +79,14 @@ StepCost StepForecast::cost() const {
   return {.base = w[0], .sequence = w[1], .context = w[2], .token = w[3], .pair = w[4]};
 }
 
-int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds) {
+double TargetOfStep(double slo_tpot, double alone) {
   constexpr double kSlowest = 2;
   constexpr double kMargin = 0.95;
-  const double alone = step_seconds(1);
-  const double target = alone <= kMargin * slo_tpot ? kMargin * slo_tpot : kSlowest * alone;
+  return alone <= kMargin * slo_tpot ? kMargin * slo_tpot : kSlowest * alone;
+}
+
+int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds) {
+  const double target = TargetOfStep(slo_tpot, step_seconds(1));
   int64_t least = 1;
   while (least < most) {
     const int64_t middle = least + (most - least + 1) / 2;

@@ -64,6 +64,9 @@ class StepForecast {
   double Line(const StepLoad& load) const;
   // The part of it that the rows of prompts take.
   double PromptSeconds(const StepLoad& load) const;
+  // For a step without rows of prompts: the time that it would take without its drafted rows, as a share of
+  // what it takes, in (0, 1].
+  double PlainShare(const StepLoad& load) const;
   void Observe(const StepLoad& load, double seconds);
   struct Measured {
     StepLoad load;
@@ -82,10 +85,13 @@ class StepForecast {
 // at these costs of a row and of a pair.
 int64_t RowsWithin(double seconds, double token, double pair, int64_t first);
 
-// The number of answers, in 1 .. `most`, at which a step still takes no more than 95% of `slo_tpot` seconds
-// (contexts grow while answers go on), where step_seconds(n), never decreasing, is what one of n answers
-// takes. Where a single answer takes longer than that, no number keeps the target: then it is the largest at
-// which a step takes no more than twice as long as with one.
+// The seconds that a step may take, so that an answer that gets a token of each meets a TPOT of `slo_tpot`
+// seconds: 95% of it, for contexts grow while answers go on. A single answer's step takes `alone` seconds;
+// where that is longer, nothing keeps the target, and it is twice that.
+double TargetOfStep(double slo_tpot, double alone);
+
+// The largest number of answers, in 1 .. `most`, at which a step keeps to that, where step_seconds(n), never
+// decreasing, is what one of n answers takes.
 int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds);
 
 // Seconds per token after the first that answers may take. Routers and decode workers: --slo-tpot of both.

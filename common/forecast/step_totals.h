@@ -1,5 +1,7 @@
 // StepTotals: sums over a decode worker's steps that had answers and no rows of prompts. The means between
-// two moments say what an answer's steps took and held, by which workers can be compared. Plain data.
+// two moments say what an answer's steps took and held, by which workers can be compared: a step with drafts
+// counts as what it would have taken without them, for a worker is no slower where more is drafted. Plain
+// data.
 #pragma once
 
 #include <cstdint>

@@ -18,13 +18,19 @@ constexpr int kLookahead = 4;
 // A step with drafted rows, as it is put together.
 class Trial {
  public:
-  Trial(const forecast::StepLoad& load, const forecast::StepForecast& forecast)
-      : forecast_(&forecast), plain_(forecast.Seconds(load)), load_(load), tokens_(load.running) {}
+  // offers: of so many of its sequences, drafts are looked at.
+  Trial(const forecast::StepLoad& load, const forecast::StepForecast& forecast, size_t offers)
+      : forecast_(&forecast),
+        plain_(forecast.Seconds(load)),
+        load_(load),
+        tokens_(load.running),
+        of_(offers, 1.0) {}
 
-  // The row behind `context` tokens, which is right with this chance.
-  void Add(double survival, int64_t context) {
+  // The row of an offer behind `context` tokens, which is right with this chance.
+  void Add(size_t offer, double survival, int64_t context) {
     load_.AddDrafted(context, 1);
     tokens_ += survival;
+    of_[offer] += survival;
   }
   void Spend(double seconds) { drafting_ += seconds; }
   double Seconds() const {
@@ -33,12 +39,19 @@ class Trial {
   }
   double Rate() const { return tokens_ / Seconds(); }
   double tokens() const { return tokens_; }
+  bool Within(const Bounds& bounds) const {
+    const double seconds = bounds.spent + Seconds();
+    if (seconds <= bounds.seconds) return true;
+    if (!bounds.by_token || std::ssize(of_) < load_.running) return false;
+    return seconds <= std::max(bounds.seconds, plain_) * *std::ranges::min_element(of_);
+  }
 
  private:
   const forecast::StepForecast* forecast_;
   double plain_;
   forecast::StepLoad load_;
   double tokens_;
+  std::vector<double> of_;  // of each offer
   double drafting_ = 0;
 };
 
@@ -52,9 +65,9 @@ double DraftSeconds(const forecast::StepForecast& drafts, int64_t rows, int64_t 
 }  // namespace
 
 std::vector<int64_t> GrantRows(std::span<const Offer> offers, const forecast::StepLoad& load,
-                               const forecast::StepForecast& forecast, int64_t most) {
+                               const forecast::StepForecast& forecast, const Bounds& bounds) {
   std::vector<int64_t> granted(offers.size());
-  Trial trial(load, forecast);
+  Trial trial(load, forecast, offers.size());
   double best = kLeastGain * trial.Rate();
   // The likeliest token first; of equal ones the older sequence's.
   using Next = std::pair<double, int64_t>;
@@ -69,14 +82,14 @@ std::vector<int64_t> GrantRows(std::span<const Offer> offers, const forecast::St
   for (int64_t offer = 0; offer < std::ssize(offers); ++offer) push(offer);
   std::vector<size_t> order;  // whose rows are tried
   size_t kept = 0;            // of them, those that the best step so far has
-  while (!nexts.empty() && most-- > 0) {
+  for (int64_t left = bounds.rows; !nexts.empty() && left > 0; --left) {
     const auto [survival, negative] = nexts.top();
     nexts.pop();
     const auto offer = static_cast<size_t>(-negative);
-    trial.Add(survival, offers[offer].context + tried[offer]++);
+    trial.Add(offer, survival, offers[offer].context + tried[offer]++);
     order.push_back(offer);
     push(-negative);
-    if (const double rate = trial.Rate(); rate > best) {
+    if (const double rate = trial.Rate(); rate > best && trial.Within(bounds)) {
       best = rate;
       kept = order.size();
     }
@@ -87,9 +100,10 @@ std::vector<int64_t> GrantRows(std::span<const Offer> offers, const forecast::St
 
 std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forecast::StepLoad& load,
                                  const forecast::StepForecast& forecast, const forecast::StepForecast& drafts,
-                                 int64_t most) {
+                                 const Bounds& bounds) {
   std::vector<int64_t> granted(offers.size()), tried(offers.size());
-  Trial trial(load, forecast);
+  Trial trial(load, forecast, offers.size());
+  int64_t most = bounds.rows;
   double best = kLeastGain * trial.Rate();
   int worse = 0;  // levels in a row that were tried in vain
   for (int64_t level = 0; most > 0 && worse < kLookahead; ++level) {
@@ -106,10 +120,10 @@ std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forec
     Trial chosen = trial, next = trial;
     double level_best = 0;
     int64_t rows = 0, context = 0, behind = 0;
-    size_t count = 0;
+    size_t count = 0, within = 0;  // of `here`: what is best of the level, and of what keeps to the bounds
     for (size_t i = 0; i < here.size() && static_cast<int64_t>(i) < most; ++i) {
       const ModelOffer& offer = offers[here[i]];
-      next.Add(offer.survival[at], offer.context + level);
+      next.Add(here[i], offer.survival[at], offer.context + level);
       if (level >= offer.have) {
         ++rows;
         context += offer.context + level;
@@ -117,6 +131,10 @@ std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forec
       }
       Trial whole = next;
       if (rows > 0) whole.Spend(DraftSeconds(drafts, rows, context, behind));
+      if (whole.Rate() > best && whole.Within(bounds)) {
+        best = whole.Rate();
+        within = i + 1;
+      }
       if (whole.Rate() > level_best) {
         level_best = whole.Rate();
         chosen = whole;
@@ -124,30 +142,31 @@ std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forec
       }
     }
     trial = chosen;
-    most -= static_cast<int64_t>(count);
-    for (size_t i = 0; i < count; ++i) ++tried[here[i]];
     ++worse;
-    if (level_best > best) {
-      best = level_best;
+    if (within > 0) {
       granted = tried;
+      for (size_t i = 0; i < within; ++i) ++granted[here[i]];
       worse = 0;
     }
+    most -= static_cast<int64_t>(count);
+    for (size_t i = 0; i < count; ++i) ++tried[here[i]];
   }
   return granted;
 }
 
 ModelGain GainOf(const ModelOffer& offer, const forecast::StepLoad& load,
-                 const forecast::StepForecast& forecast, const forecast::StepForecast& drafts) {
+                 const forecast::StepForecast& forecast, const forecast::StepForecast& drafts,
+                 Bounds bounds) {
   forecast::StepLoad with = load;
   if (with.running == 0) with = {.running = 1, .context = offer.context};
-  Trial trial(with, forecast);
+  Trial trial(with, forecast, 1);
   const double seconds = 1 / trial.Rate();
-  const int64_t granted =
-      GrantDrafts({&offer, 1}, with, forecast, drafts, std::ssize(offer.survival)).front();
+  bounds.rows = std::min(bounds.rows, std::ssize(offer.survival));
+  const int64_t granted = GrantDrafts({&offer, 1}, with, forecast, drafts, bounds).front();
   if (granted == 0) return {.seconds = seconds};
   double kept = 1;  // tokens of this sequence
   for (int64_t level = 0; level < granted; ++level) {
-    trial.Add(offer.survival[static_cast<size_t>(level)], offer.context + level);
+    trial.Add(0, offer.survival[static_cast<size_t>(level)], offer.context + level);
     kept += offer.survival[static_cast<size_t>(level)];
     if (level >= offer.have) trial.Spend(DraftSeconds(drafts, 1, offer.context + level, 0));
   }

@@ -4,12 +4,14 @@
 //
 //     (tokens of the step without drafts + survival of the rows) / (seconds of the step with them)
 //
-// There is no threshold to set: where steps are already as long as their rows, nothing is granted; and where
+// There is no threshold: where steps are already as long as their rows, nothing is granted; and where
 // kernels take a step up at some number of rows, all rows up to the next one are looked at together. Drafts
-// of a model cost besides what drafting them takes. Numbers only.
+// of a model cost besides what drafting them takes. An answer without drafts waits as long for its one token
+// as others for their several: so a step with drafts keeps to the target of TPOT. Numbers only.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -17,15 +19,26 @@
 
 namespace baton::decode_service::drafting {
 
+// Limits of a step with drafts.
+struct Bounds {
+  int64_t rows = 0;  // that are drafted, at most
+  // The seconds that it may take, drafting included.
+  double seconds = std::numeric_limits<double>::infinity();
+  // So many, or what the step takes without drafts, for each token that it is expected to give to the answer
+  // to which it gives the fewest.
+  bool by_token = true;
+  double spent = 0;  // seconds that drafting has taken already
+};
+
 struct Offer {
   std::span<const double> survival;  // as in Draft
   int64_t context = 0;               // tokens before the drafted ones
 };
 
 // Of each offer, how many tokens. load: of the step without them, which gives a token for each running
-// sequence. At most `most` in all.
+// sequence.
 std::vector<int64_t> GrantRows(std::span<const Offer> offers, const forecast::StepLoad& load,
-                               const forecast::StepForecast& forecast, int64_t most);
+                               const forecast::StepForecast& forecast, const Bounds& bounds);
 
 // What a model could draft of a sequence.
 struct ModelOffer {
@@ -36,10 +49,10 @@ struct ModelOffer {
 };
 
 // Of each offer, how many tokens are to be drafted, those it has included. Sequences are drafted for
-// together, a token of each in a draft step, which takes what `drafts` says. `most` rows in a step.
+// together, a token of each in a draft step, which takes what `drafts` says.
 std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forecast::StepLoad& load,
                                  const forecast::StepForecast& forecast, const forecast::StepForecast& drafts,
-                                 int64_t most);
+                                 const Bounds& bounds);
 
 // How many tokens per second more the worker gives, if a sequence that is drafted for alone is, than with no
 // drafts at all, by one token of it: what having its draft model ready is worth.
@@ -48,6 +61,6 @@ struct ModelGain {
   double seconds = 0;  // a token of the worker takes, without drafts
 };
 ModelGain GainOf(const ModelOffer& offer, const forecast::StepLoad& load,
-                 const forecast::StepForecast& forecast, const forecast::StepForecast& drafts);
+                 const forecast::StepForecast& forecast, const forecast::StepForecast& drafts, Bounds bounds);
 
 }  // namespace baton::decode_service::drafting

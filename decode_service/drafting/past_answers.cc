@@ -13,7 +13,8 @@ constexpr absl::Duration kLookEvery = absl::Minutes(1);
 
 }  // namespace
 
-// The texts that were there when the answer began, and what was added to them since.
+// The texts that were there when the answer began, and what was added to them since; not those that the store
+// has let go meanwhile.
 class PastAnswersDrafter final : public Drafter {
  public:
   using Text = PastAnswers::Text;
@@ -22,9 +23,11 @@ class PastAnswersDrafter final : public Drafter {
   DrafterKind kind() const override { return DrafterKind::kPastAnswers; }
 
   void Follow(std::span<const TokenId> tokens) override {
+    const std::shared_ptr<Text> in = in_.lock();
+    if (in == nullptr) at_ = {};
     if (seen_ > 0) {
       for (; seen_ < tokens.size() && at_.length > 0; ++seen_) {
-        const std::vector<TokenId>& text = in_->tokens;
+        const std::vector<TokenId>& text = in->tokens;
         if (at_.next >= text.size() || text[at_.next] == kMark) {
           at_ = {};
           break;
@@ -35,31 +38,33 @@ class PastAnswersDrafter final : public Drafter {
       }
     }
     seen_ = tokens.size();
-    for (const std::shared_ptr<Text>& text : texts_) {
+    for (const std::weak_ptr<Text>& of : texts_) {
+      const std::shared_ptr<Text> text = of.lock();
       if (text == nullptr || at_.length >= NgramIndex::kLongest) continue;
       const NgramIndex::Match found = text->index.Find(text->tokens, tokens, at_.length);
       if (found.length == 0) continue;
       at_ = found;
-      in_ = text.get();
+      in_ = text;
     }
   }
 
   void Guess(std::span<const TokenId>, size_t most, Draft& draft) override {
-    if (at_.length == 0) return;
+    const std::shared_ptr<Text> in = in_.lock();
+    if (in == nullptr || at_.length == 0) return;
     double survival = 1;
     for (size_t i = 0; i < most; ++i) {
       const size_t place = at_.next + i;
-      if (place >= in_->tokens.size() || in_->tokens[place] == kMark) return;
+      if (place >= in->tokens.size() || in->tokens[place] == kMark) return;
       survival *= survival_.Chance(at_.length + i);
-      draft.tokens.push_back(in_->tokens[place]);
+      draft.tokens.push_back(in->tokens[place]);
       draft.survival.push_back(survival);
     }
   }
 
  private:
-  const std::array<std::shared_ptr<Text>, 2> texts_;
+  const std::array<std::weak_ptr<Text>, 2> texts_;
   Survival survival_{{0.25, 0.5, 0.7, 0.85, 0.9}};
-  const Text* in_ = nullptr;  // null until something matched
+  std::weak_ptr<Text> in_;  // empty until something matched
   NgramIndex::Match at_;
   size_t seen_ = 0;
 };

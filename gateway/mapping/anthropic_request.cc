@@ -301,7 +301,10 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
     if ((*stops)[i] != "") request.mutable_stop()->add_stop((*stops)[i].get<std::string>());
   }
   BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(body));
-  if (mark.has_value()) *request.mutable_options()->mutable_cache() = *mark;
+  v1::RequestOptions options;
+  if (mark.has_value()) *options.mutable_cache() = *mark;
+  BATON_RETURN_IF_ERROR(ReadSpeculation(body, &options));
+  if (options.ByteSizeLong() > 0) *request.mutable_options() = std::move(options);
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   made.answer.stream = stream.value_or(false);
   made.answer.tell_edits = body.Find("context_management") != nullptr;

@@ -234,6 +234,7 @@ absl::Status ReadStop(JsonObject& body, Request* request) {
 absl::Status ReadOptions(JsonObject& body, v1::RequestOptions* options) {
   BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("n", 0, kMaxTokens),
                                       [&](int64_t n) { options->set_n(static_cast<uint32_t>(n)); }));
+  BATON_RETURN_IF_ERROR(ReadSpeculation(body, options));
   BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("priority", -1000, 1000), [&](int64_t priority) {
     options->set_priority(static_cast<int32_t>(priority));
   }));
@@ -346,7 +347,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
       modalities != nullptr && *modalities != Json::array({"text"})) {
     return body.Wrong("modalities", "only [\"text\"] is served here");
   }
-  BATON_RETURN_IF_ERROR(RefuseForeign(body, {"audio", "web_search_options", "prediction", "echo"}));
+  BATON_RETURN_IF_ERROR(RefuseForeign(body, {"audio", "web_search_options", "echo"}));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(RefuseForms(body));
   BATON_RETURN_IF_ERROR(RefuseBestOf(body, request.options()));

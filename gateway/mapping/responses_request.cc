@@ -329,6 +329,7 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   v1::RequestOptions options;
   BATON_RETURN_IF_ERROR(Copy<std::string>(body.Text("prompt_cache_key"),
                                           [&](const std::string& key) { options.set_session_id(key); }));
+  BATON_RETURN_IF_ERROR(ReadSpeculation(body, &options));
   BATON_RETURN_IF_ERROR(ReadModeration(body, &options));
   *request.mutable_options() = std::move(options);
   BATON_ASSIGN_OR_RETURN(const auto truncation, body.Text("truncation"));

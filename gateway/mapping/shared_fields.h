@@ -50,6 +50,9 @@ absl::Status ReadSpecialTokens(JsonObject& body, v1::OutputOptions* output);
 // Its thinking_token_budget and include_reasoning; enable_thinking, and DeepSeek's and GLM's thinking.type.
 absl::Status ReadThinkingExtras(JsonObject& body, v1::ChatRequest* request);
 
+// How answers are drafted, in the words of the workers' flag: speculation.
+absl::Status ReadSpeculation(JsonObject& body, v1::RequestOptions* options);
+
 // The service tiers that ask for nothing.
 absl::Status ReadServiceTier(JsonObject& body, std::initializer_list<std::string_view> served);
 

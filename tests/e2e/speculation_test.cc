@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -392,6 +393,38 @@ TEST(SpeculationTest, ARequestSaysWhetherAndTheUsageHowMany) {
   EXPECT_EQ(wrong.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_NE(wrong.status.error_message().find("options.speculation: 77"), std::string::npos)
       << wrong.status.error_message();
+}
+
+// Two routers with different salts, as two tenants are, in front of the same worker.
+TEST(SpeculationTest, PastAnswersAreOfATenantsOwn) {
+  const auto salted = [](const std::string& name) {
+    const std::string file = testing::TempDir() + "/speculation_salt_" + name;
+    std::ofstream(file) << name << std::string(32, 's');
+    return file;
+  };
+  Fleet fleet({.prefill = 0,
+               .decode_flags = {"--speculation", "past-answers"},
+               .router_flags = {"--tenant-salt-file", salted("a")}});
+  const Process other("baton-router",
+                      {"--model", kModel, "--decode", fleet.decode().grpc(), "--listen", "127.0.0.1:0",
+                       "--metrics", "127.0.0.1:0", "--tenant-salt-file", salted("b")});
+  const auto others =
+      v1::Inference::NewStub(grpc::CreateChannel(other.grpc(), grpc::InsecureChannelCredentials()));
+  const v1::GenerateRequest request = Repeating(0, 200);
+  const auto drafted = [&](v1::Inference::Stub& stub) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    v1::GenerateUnaryRequest whole;
+    *whole.mutable_generate() = request;
+    v1::GenerateUnaryResponse answer;
+    const grpc::Status status = stub.GenerateUnary(&context, whole, &answer);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return status.ok() ? answer.choices(0).finished().usage().drafted_tokens() : 0;
+  };
+  EXPECT_EQ(drafted(fleet.stub()), 0u) << "nothing was answered before";
+  EXPECT_EQ(drafted(*others), 0u) << "another tenant's answer was copied";
+  EXPECT_GT(drafted(fleet.stub()), 0u);
+  EXPECT_GT(drafted(*others), 0u);
 }
 
 }  // namespace

@@ -161,6 +161,24 @@ TEST(PastAnswersTest, BytesAndAgeAreBounded) {
   EXPECT_EQ(past.bytes(), 0u);
 }
 
+TEST(PastAnswersTest, AnAnswerInProgressKeepsNothingThatIsLetGo) {
+  PastAnswers past({.bytes = 20'000, .tokens = 4096, .age = absl::Minutes(30)});
+  const absl::Time now = absl::UnixEpoch();
+  past.Add("a", {}, Range(500, 540), now);
+  const auto drafter = past.DrafterFor("a", now);
+  std::vector<TokenId> tokens = Range(500, 508);
+  drafter->Follow(tokens);
+  EXPECT_EQ(Guess(*drafter, tokens, 4).tokens, Range(508, 512));
+  for (int i = 0; i < 10; ++i) {
+    past.Add(std::to_string(i), {}, Range(1000, 1400), now + absl::Seconds(1));
+  }
+  ASSERT_EQ(past.DrafterFor("a", now), nullptr);
+  EXPECT_TRUE(Guess(*drafter, tokens, 4).tokens.empty()) << "the text has gone";
+  tokens.emplace_back(508);
+  drafter->Follow(tokens);
+  EXPECT_TRUE(Guess(*drafter, tokens, 4).tokens.empty());
+}
+
 TEST(PastAnswersTest, TheOldestGoesFirst) {
   PastAnswers past({.bytes = size_t{1} << 30, .tokens = 1000, .age = absl::Minutes(30)});
   const absl::Time now = absl::UnixEpoch();
@@ -191,7 +209,7 @@ TEST(ControllerTest, RowsAreWorthWhatTheySave) {
   const auto sure = Chain(0.97, 24), even = Chain(0.5, 24), poor = Chain(0.05, 24);
   const auto granted = [&](const std::vector<double>& survival) {
     const std::vector<Offer> offers = {{.survival = survival}};
-    return GrantRows(offers, {.running = 1}, steps, 100).front();
+    return GrantRows(offers, {.running = 1}, steps, {.rows = 100}).front();
   };
   EXPECT_GE(granted(sure), 20);
   EXPECT_GE(granted(even), 2);
@@ -203,20 +221,57 @@ TEST(ControllerTest, NothingWhereStepsAreAsLongAsTheirRows) {
   const auto steps = Steps(1e-3, 1e-3);
   const auto likely = Chain(0.85, 24);
   std::vector<Offer> offers(16, {.survival = likely});
-  const auto granted = GrantRows(offers, {.running = 16}, steps, 500);
+  const auto granted = GrantRows(offers, {.running = 16}, steps, {.rows = 500});
   EXPECT_EQ(std::accumulate(granted.begin(), granted.end(), int64_t{0}), 0);
   // Alone, each of them is worth it.
   offers.resize(1);
-  EXPECT_GT(GrantRows(offers, {.running = 1}, steps, 500).front(), 0);
+  EXPECT_GT(GrantRows(offers, {.running = 1}, steps, {.rows = 500}).front(), 0);
 }
 
 TEST(ControllerTest, TheLikeliestFirstAndNoMoreThanTheBudget) {
   const auto steps = Steps(20e-3, 0.1e-3);
   const auto sure = Chain(0.95, 24), even = Chain(0.5, 24);
   const std::vector<Offer> offers = {{.survival = even}, {.survival = sure}, {.survival = {}}};
-  const auto granted = GrantRows(offers, {.running = 3}, steps, 8);
+  const auto granted = GrantRows(offers, {.running = 3}, steps, {.rows = 8});
   EXPECT_EQ(granted, (std::vector<int64_t>{0, 8, 0}));
-  EXPECT_EQ(GrantRows(offers, {.running = 3}, steps, 0), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(GrantRows(offers, {.running = 3}, steps, {.rows = 0}), (std::vector<int64_t>{0, 0, 0}));
+}
+
+TEST(ControllerTest, AnAnswerWithoutDraftsKeepsItsPace) {
+  const auto steps = Steps(20e-3, 1e-3);
+  const auto sure = Chain(0.97, 24);
+  const auto rows = [&](int64_t running, size_t offered, const Bounds& bounds) {
+    const std::vector<Offer> offers(offered, {.survival = sure});
+    const auto granted = GrantRows(offers, {.running = running}, steps, bounds);
+    return std::accumulate(granted.begin(), granted.end(), int64_t{0});
+  };
+  // One of two answers is drafted for: a step of two takes 22 ms, and each drafted row 1 ms.
+  EXPECT_GE(rows(2, 1, {.rows = 100}), 20);
+  EXPECT_EQ(rows(2, 1, {.rows = 100, .seconds = 30.5e-3}), 8) << "the other one waits for the whole step";
+  EXPECT_EQ(rows(2, 1, {.rows = 100, .seconds = 20e-3}), 0);
+  // All that wait for the step gain by it.
+  EXPECT_EQ(rows(2, 2, {.rows = 100, .seconds = 20e-3}), rows(2, 2, {.rows = 100}));
+  EXPECT_EQ(rows(1, 1, {.rows = 100, .seconds = 1e-3}), rows(1, 1, {.rows = 100}));
+  // Where a step is longer than that in any case, drafts may not slow the slowest answer.
+  EXPECT_GT(rows(2, 2, {.rows = 100, .seconds = 5e-3}), 20);
+  EXPECT_EQ(rows(2, 1, {.rows = 100, .seconds = 5e-3}), 0);
+  // Others wait that no offer tells of.
+  EXPECT_EQ(rows(2, 2, {.rows = 100, .seconds = 26.5e-3, .by_token = false}), 4);
+  EXPECT_EQ(rows(2, 1, {.rows = 100, .seconds = 30.5e-3, .spent = 4e-3}), 4) << "a model has drafted";
+}
+
+// The seconds of drafting are seconds that others wait.
+TEST(ControllerTest, DraftsOfAModelKeepThePace) {
+  const auto steps = Steps(20e-3, 1e-3), drafts = Steps(2e-3, 0);
+  const auto sure = Chain(0.97, 24);
+  const std::vector<ModelOffer> offers = {{.survival = sure}};
+  EXPECT_GE(GrantDrafts(offers, {.running = 2}, steps, drafts, {.rows = 100}).front(), 6);
+  EXPECT_EQ(GrantDrafts(offers, {.running = 2}, steps, drafts, {.rows = 100, .seconds = 31.5e-3}).front(), 3);
+  EXPECT_EQ(GrantDrafts(offers, {.running = 2}, steps, drafts, {.rows = 100, .seconds = 22e-3}).front(), 0);
+  // As many sequences as have room: four drafted for would be best, and two keep the pace of the fifth.
+  const std::vector<ModelOffer> four(4, {.survival = sure});
+  const auto granted = GrantDrafts(four, {.running = 5}, steps, drafts, {.rows = 100, .seconds = 29.5e-3});
+  EXPECT_EQ(granted, (std::vector<int64_t>{1, 1, 0, 0}));
 }
 
 // Steps that take four rows at once: one more beyond a multiple of four takes as long as four.
@@ -235,7 +290,7 @@ TEST(ControllerTest, WhereStepsTakeAStepUpNothingIsSpentInFrontOfIt) {
     const auto chain = Chain(chance, 24);
     for (const int64_t running : {1, 2, 3, 4, 5, 8, 12, 15, 16}) {
       const std::vector<Offer> offers(static_cast<size_t>(running), {.survival = chain});
-      const auto granted = GrantRows(offers, {.running = running}, steps, 24 - running);
+      const auto granted = GrantRows(offers, {.running = running}, steps, {.rows = 24 - running});
       const int64_t rows = std::accumulate(granted.begin(), granted.end(), int64_t{0});
       auto tokens = static_cast<double>(running);
       for (const int64_t of : granted) {
@@ -256,7 +311,7 @@ TEST(ControllerTest, AModelDraftsWhereItsSecondsAreWorthIt) {
   const auto likely = Chain(0.8, 24), poor = Chain(0.15, 24);
   const auto granted = [&](const std::vector<double>& survival, double draft_step, int64_t have = 0) {
     const std::vector<ModelOffer> offers = {{.survival = survival, .have = have}};
-    return GrantDrafts(offers, {.running = 1}, steps, Steps(draft_step, 0), 100).front();
+    return GrantDrafts(offers, {.running = 1}, steps, Steps(draft_step, 0), {.rows = 100}).front();
   };
   EXPECT_GE(granted(likely, 0.3e-3), 4);
   EXPECT_GE(granted(likely, 1.5e-3), 1);
@@ -270,26 +325,26 @@ TEST(ControllerTest, SequencesAreDraftedForTogether) {
   const auto steps = Steps(5e-3, 0.2e-3), drafts = Steps(1.5e-3, 0.05e-3);
   const auto likely = Chain(0.7, 24), poor = Chain(0.02, 24);
   std::vector<ModelOffer> offers(1, {.survival = likely});
-  EXPECT_EQ(GrantDrafts(offers, {.running = 1}, steps, drafts, 100).front(), 2);
+  EXPECT_EQ(GrantDrafts(offers, {.running = 1}, steps, drafts, {.rows = 100}).front(), 2);
   offers.resize(4, {.survival = likely});
   offers.push_back({.survival = poor});
-  const auto granted = GrantDrafts(offers, {.running = 5}, steps, drafts, 100);
+  const auto granted = GrantDrafts(offers, {.running = 5}, steps, drafts, {.rows = 100});
   EXPECT_GE(granted[0], 1);
   EXPECT_EQ(granted[0], granted[3]);
   EXPECT_EQ(granted[4], 0) << "its row is worth nothing";
-  const auto few = GrantDrafts(offers, {.running = 5}, steps, drafts, 3);
+  const auto few = GrantDrafts(offers, {.running = 5}, steps, drafts, {.rows = 3});
   EXPECT_LE(std::accumulate(few.begin(), few.end(), int64_t{0}), 3);
 }
 
 TEST(ControllerTest, WhatADraftModelIsWorth) {
   const auto steps = Steps(5e-3, 0.6e-3), drafts = Steps(0.3e-3, 0.03e-3);
   const auto likely = Chain(0.8, 24), poor = Chain(0.05, 24);
-  const ModelGain alone = GainOf({.survival = likely}, {.running = 1}, steps, drafts);
+  const ModelGain alone = GainOf({.survival = likely}, {.running = 1}, steps, drafts, {.rows = 100});
   EXPECT_GT(alone.tokens, 0.2);
   EXPECT_NEAR(alone.seconds, 5.6e-3, 1e-6);
   // Among many, one sequence's drafts give less, and others wait for each of its rows.
-  EXPECT_LT(GainOf({.survival = likely}, {.running = 16}, steps, drafts).tokens, alone.tokens);
-  EXPECT_EQ(GainOf({.survival = poor}, {.running = 1}, steps, drafts).tokens, 0);
+  EXPECT_LT(GainOf({.survival = likely}, {.running = 16}, steps, drafts, {.rows = 100}).tokens, alone.tokens);
+  EXPECT_EQ(GainOf({.survival = poor}, {.running = 1}, steps, drafts, {.rows = 100}).tokens, 0);
 }
 
 TEST(SurvivalTest, AnAnswerBeginsWithWhatOthersHaveTaught) {

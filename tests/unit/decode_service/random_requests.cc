@@ -29,6 +29,7 @@ fleet::v1::DecodeRequest RandomRequests::Next() {
   sampling.set_temperature(OneIn(2) ? 0.0f : OneIn(2) ? 1.0f : 0.3f);
   if (OneIn(4)) sampling.set_top_k(1 + Below(20));
   if (OneIn(4)) sampling.set_top_p(0.5f);
+  if (OneIn(4)) sampling.set_min_p(0.02f);
   if (OneIn(4)) {
     sampling.set_repetition_penalty(1.25f);
     sampling.set_presence_penalty(0.5f);
@@ -48,6 +49,7 @@ fleet::v1::DecodeRequest RandomRequests::Next() {
     output.set_logprobs(true);
     output.set_top_logprobs(static_cast<uint32_t>(Below(3)));
   }
+  output.set_prompt_logprobs(OneIn(8));
   if (options_.formats && OneIn(4)) AddFormat(request);
   if (options_.formats && OneIn(6)) AddGrammar(request);
   if (options_.context > 0 && number_ % 6 == 0) FillContext(request);

@@ -38,10 +38,11 @@ void Hear(Client& client, const fleet::v1::DecodeEvent& event, bool even) {
   Answer& answer = client.answer;
   if (event.has_delta()) {
     const v1::Delta& delta = event.delta();
-    ++answer.deltas;
+    for (const auto& token : delta.prompt_logprobs()) answer.prompt.push_back(token.SerializeAsString());
+    if (delta.tokens() > 0) ++answer.deltas;
     EXPECT_EQ(delta.tokens(), static_cast<uint32_t>(delta.token_ids_size()));
     if (even) {
-      EXPECT_EQ(delta.tokens(), 1u);
+      EXPECT_TRUE(delta.tokens() == 1 || (delta.tokens() == 0 && delta.prompt_logprobs_size() > 0));
     }
     answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
     answer.digests.insert(answer.digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
@@ -52,6 +53,7 @@ void Hear(Client& client, const fleet::v1::DecodeEvent& event, bool even) {
     client.last_accepted = event.accepted_tokens();
   }
   if (event.has_finished()) {
+    answer.step_seconds = event.steps().seconds();
     v1::Finished finished = event.finished();
     EXPECT_EQ(finished.usage().drafted_tokens(), client.last_drafted);
     EXPECT_EQ(finished.usage().accepted_tokens(), client.last_accepted);
@@ -97,13 +99,14 @@ struct SpeculationRig::PrefillWorker {
 SpeculationRig::SpeculationRig(const RigOptions& options)
     : engine_(MakeEngine(options, options.blocks, fuzz::kTinySeed, options.drafts == DraftModel::kSelf)),
       vocabulary_(text::GrammarVocabulary::Make(*Tokenizer()).value()),
-      prefill_(std::make_unique<PrefillWorker>()) {
+      prefill_(std::make_unique<PrefillWorker>()),
+      clock_(options.tick) {
   spdlog::set_level(spdlog::level::off);  // broken links are meant
   SchedulerOptions wanted;
   wanted.worker_id = "d";
   wanted.max_sequences = 16;
   wanted.speculation = options.speculation;
-  wanted.step = {.chunk_tokens = 32, .token_budget = 64};
+  wanted.step = {.chunk_tokens = 32, .token_budget = 64, .slo_tpot = options.slo_tpot};
   // A draft step takes a tenth of the model's.
   wanted.draft_model.cost = {.base = 1e-3, .sequence = 5e-6, .context = 5e-9, .token = 5e-6, .pair = 1e-10};
   if (options.drafts == DraftModel::kSelf) wanted.draft_model.engine = engine_.get();
@@ -186,6 +189,19 @@ std::vector<Answer> SpeculationRig::Run(const std::vector<fleet::v1::DecodeReque
   return answers;
 }
 
+void SpeculationRig::Abandon(const std::vector<fleet::v1::DecodeRequest>& requests) {
+  disturb_ = 0;
+  for (const fleet::v1::DecodeRequest& request : requests) {
+    Client client;
+    ASSERT_TRUE(Submit(request, client));
+    while (!client.answer.over && client.answer.tokens.size() < 3) scheduler_->Step();
+    ASSERT_FALSE(client.answer.over) << "it was to be cancelled";
+    Leave(client);
+  }
+  scheduler_->Step();
+  ExpectNothingHeld();
+}
+
 void SpeculationRig::Idle(absl::Duration time) {
   clock_.Advance(time);
   EXPECT_FALSE(scheduler_->Step());
@@ -221,6 +237,7 @@ bool SpeculationRig::Submit(fleet::v1::DecodeRequest request, Client& client) {
     target.set_address(kPrefillAddress);
   }
   request.set_resumed_tokens(static_cast<uint32_t>(client.answer.tokens.size()));
+  request.set_prompt_logprobs_sent(static_cast<uint32_t>(client.answer.prompt.size()));
   auto parsed = ParseRequest(request, *engine_, Tokenizer(), markers_);
   EXPECT_TRUE(parsed.ok()) << parsed.status() << request.DebugString();
   if (!parsed.ok()) {
@@ -265,6 +282,7 @@ void ExpectSameAnswer(const fleet::v1::DecodeRequest& request, const Answer& pla
   ASSERT_EQ(plain.tokens, drafted.tokens) << what;
   ASSERT_EQ(plain.digests, drafted.digests) << what;
   ASSERT_EQ(plain.logprobs, drafted.logprobs) << what;
+  ASSERT_EQ(plain.prompt, drafted.prompt) << what;
   ASSERT_EQ(plain.text, drafted.text) << what;
   ASSERT_EQ(plain.parts, drafted.parts) << what;
   ASSERT_EQ(plain.finish, drafted.finish) << what;

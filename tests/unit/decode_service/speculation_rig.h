@@ -25,10 +25,12 @@ struct Answer {
   std::vector<int32_t> tokens;
   std::vector<uint32_t> digests;
   std::vector<std::string> logprobs;  // serialized
+  std::vector<std::string> prompt;    // log probabilities of its tokens, serialized
   std::string text;
   std::vector<std::string> parts;  // neighbouring pieces of text of a part in one
   std::string finish;              // serialized, without what says how fast it was
   uint32_t drafted = 0, accepted = 0;
+  double step_seconds = 0;  // as a router is told
   bool over = false;
   int deltas = 0;
   std::string failure;
@@ -54,6 +56,23 @@ struct RigOptions {
   DraftModel drafts = DraftModel::kNone;
   // A prefill worker computes prompts of more than 4 tokens.
   bool handoffs = false;
+  double slo_tpot = forecast::kDefaultSloTpot;
+  // So much time passes with each look at the clock.
+  absl::Duration tick = absl::ZeroDuration();
+};
+
+class TickingClock final : public Clock {
+ public:
+  explicit TickingClock(absl::Duration tick) : tick_(tick) {}
+  absl::Time Now() const override {
+    clock_.Advance(tick_);
+    return clock_.Now();
+  }
+  void Advance(absl::Duration by) { clock_.Advance(by); }
+
+ private:
+  const absl::Duration tick_;
+  mutable FakeClock clock_;
 };
 
 class SpeculationRig {
@@ -65,6 +84,8 @@ class SpeculationRig {
 
   // Answers to all requests. disturb: 0, or a seed of what else happens.
   std::vector<Answer> Run(const std::vector<fleet::v1::DecodeRequest>& requests, uint64_t disturb);
+  // All requests begin, get some tokens and are cancelled.
+  void Abandon(const std::vector<fleet::v1::DecodeRequest>& requests);
   // Time passes, and then the worker makes a step without work.
   void Idle(absl::Duration time);
   std::string Metrics() const { return metrics_.Text(); }
@@ -96,7 +117,7 @@ class SpeculationRig {
   std::unique_ptr<PrefillWorker> prefill_;
   std::minstd_rand random_;
   uint64_t disturb_ = 0;
-  FakeClock clock_;
+  TickingClock clock_;
   telemetry::Metrics metrics_;
   Probe probe_{metrics_, "host"};
   std::unique_ptr<Scheduler> scheduler_;

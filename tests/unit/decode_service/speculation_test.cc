@@ -33,6 +33,7 @@ fleet::v1::DecodeRequest NextTurn(const fleet::v1::DecodeRequest& request, const
   next.add_token_ids(request.token_ids(0));
   next.mutable_stop()->set_max_tokens(4);
   next.mutable_output()->set_logits_digest(true);
+  next.mutable_output()->set_prompt_logprobs(false);
   next.clear_grammar();
   next.clear_answer_format();
   next.set_request_id("next");
@@ -130,6 +131,32 @@ TEST(SpeculationTest, TheDraftersChangeNoAnswer) {
   ExpectDrafts(DraftsChangeNothing({}, HowMany() / 3, true));
 }
 
+// So near to it that many drafts are refused for the sake of the other answers.
+TEST(SpeculationTest, DraftsAtTheTargetOfTpotChangeNoAnswer) {
+  const Counted counted = DraftsChangeNothing({.slo_tpot = 11.2e-3}, HowMany() / 10, false);
+  EXPECT_GT(counted.drafted, 0);
+}
+
+// A worker is no slower to a router where more is drafted. Here each step takes the same time.
+TEST(SpeculationTest, RoutersHearOfStepsWithoutTheirDrafts) {
+  fleet::v1::DecodeRequest request;
+  for (int i = 0; i < 24; ++i) request.add_token_ids(300 + i % 3);
+  request.mutable_stop()->set_max_tokens(60);
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_sampling()->set_temperature(0);
+  for (const int id : {300, 301, 302}) (*request.mutable_sampling()->mutable_logit_bias())[id] = 20;
+  request.mutable_output()->set_token_ids(true);
+  const auto answered = [&](const Speculation& speculation) {
+    SpeculationRig rig({.backend = "cpu", .speculation = speculation, .tick = absl::Milliseconds(1)});
+    return rig.Run({request}, 0).front();
+  };
+  const Answer plain = answered({}), drafted = answered({.ngram = true});
+  ExpectSameAnswer(request, plain, drafted);
+  EXPECT_GT(drafted.accepted, 20u);
+  EXPECT_GT(plain.step_seconds, 0);
+  EXPECT_LT(drafted.step_seconds, plain.step_seconds);
+}
+
 TEST(SpeculationTest, PastAnswersOfAWorkerWithoutRequestsGo) {
   SpeculationRig rig({.speculation = {.past_answers = true}});
   RandomRequests random(TestSeed(), {});
@@ -141,6 +168,25 @@ TEST(SpeculationTest, PastAnswersOfAWorkerWithoutRequestsGo) {
   EXPECT_EQ(rig.Metrics().find(kNone), std::string::npos);
   rig.Idle(absl::Minutes(4));
   EXPECT_NE(rig.Metrics().find(kNone), std::string::npos);
+}
+
+TEST(SpeculationTest, NothingIsRememberedOfWhatWasCancelled) {
+  SpeculationRig rig({.speculation = {.ngram = true, .past_answers = true}});
+  RandomRequests random(TestSeed(), {});
+  std::vector<fleet::v1::DecodeRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    fleet::v1::DecodeRequest& request = requests.emplace_back(random.Next());
+    request.mutable_stop()->Clear();
+    request.mutable_stop()->set_max_tokens(100);
+    request.mutable_stop()->set_ignore_eos(true);
+    request.clear_grammar();
+    request.clear_answer_format();
+  }
+  rig.Abandon(requests);
+  constexpr char kNone[] = "\nbaton_decode_past_answers_bytes 0\n";
+  EXPECT_NE(rig.Metrics().find(kNone), std::string::npos);
+  rig.Run(requests, 0);
+  EXPECT_EQ(rig.Metrics().find(kNone), std::string::npos) << "answers that have ended are";
 }
 
 // Prompts come from a prefill worker, whose link breaks at times: the drafts begin on its KV, beside others'

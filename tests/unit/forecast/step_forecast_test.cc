@@ -111,6 +111,18 @@ TEST(StepForecastTest, AnothersWordIsLookedAt) {
   }
 }
 
+TEST(StepForecastTest, WhatAStepWouldTakeWithoutItsDrafts) {
+  StepForecast forecast(kCore);
+  StepLoad load{.running = 2, .context = 500};
+  EXPECT_EQ(forecast.PlainShare(load), 1);
+  const double plain = forecast.Seconds(load);
+  load.AddDrafted(300, 4);
+  EXPECT_NEAR(forecast.PlainShare(load) * forecast.Seconds(load), plain, 1e-12);
+  EXPECT_LT(forecast.PlainShare(load), 1);
+  const StepForecast nothing({.base = 0, .sequence = 0, .context = 0, .token = 0, .pair = 0});
+  EXPECT_EQ(nothing.PlainShare(load), 1);
+}
+
 TEST(StepForecastTest, ADraftedRowCostsWhatASequencesRowDoes) {
   StepForecast forecast(kCore);
   StepLoad load{.running = 2, .context = 500};

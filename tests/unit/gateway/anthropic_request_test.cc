@@ -271,6 +271,7 @@ TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
       {AnthropicWith(R"("service_tier": "priority")"), "service_tier: "},
       {AnthropicWith(R"("grammar": "root ::= x")"), "grammar: "},
       {AnthropicWith(R"("mirostat": 2)"), "mirostat: "},
+      {AnthropicWith(R"("speculation": "much")"), "speculation: "},
       {AnthropicWith(R"("regex": "x", "output_format": {"type": "json_schema", "schema": {}})"), "regex: "},
   };
   for (const auto& [body, field] : wrong) {
@@ -281,11 +282,19 @@ TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
 }
 
 TEST(AnthropicRequestTest, FieldsThatAskForNothingAreTaken) {
-  const auto read = ReadAnthropicMessages(
-      Json::parse(AnthropicWith(R"("mcp_servers": [], "service_tier": "standard_only", "mirostat": 0)")));
+  const auto read = ReadAnthropicMessages(Json::parse(AnthropicWith(
+      R"("mcp_servers": [], "speculation": null, "service_tier": "standard_only", "mirostat": 0)")));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(read->ignored, testing::IsEmpty());
   EXPECT_FALSE(read->request.has_constraint());
+  EXPECT_FALSE(read->request.has_options());
+}
+
+TEST(AnthropicRequestTest, HowItIsDrafted) {
+  const auto read = ReadAnthropicMessages(Json::parse(AnthropicWith(R"("speculation": "off")")));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(Shown(read->request.options()), R"({"speculation":"SPECULATION_OFF"})");
+  EXPECT_THAT(read->ignored, testing::IsEmpty());
 }
 
 TEST(AnthropicRequestTest, CountsNeedNoLimit) {

@@ -79,14 +79,20 @@ TEST(OpenAiRequestTest, SamplingStopsAndOptions) {
       R"("temperature": 0.5, "top_p": 1, "top_k": -1, "min_p": 0.25, "seed": 7, "presence_penalty": 0.5,
          "frequency_penalty": -0.5, "repetition_penalty": 1.5, "logit_bias": {"5": -100}, "max_tokens": 3,
          "max_completion_tokens": 4.0, "stop": ["a", "b"], "stop_token_ids": [9], "ignore_eos": true, "n": 2,
-         "priority": 1, "prompt_cache_key": "s", "logprobs": true, "top_logprobs": 3, "stream": true,
+         "priority": 1, "speculation": "past-answers", "prompt_cache_key": "s", "logprobs": true,
+         "top_logprobs": 3, "stream": true,
          "stream_options": {"include_usage": true})"));
   EXPECT_EQ(Shown(chat.request.sampling()),
             R"({"temperature":0.5,"top_k":0,"top_p":1,"min_p":0.25,"seed":"7","repetition_penalty":1.5,)"
             R"("presence_penalty":0.5,"frequency_penalty":-0.5,"logit_bias":{"5":-100}})");
   EXPECT_EQ(Shown(chat.request.stop()),
             R"({"max_tokens":4,"stop":["a","b"],"stop_token_ids":[9],"ignore_eos":true})");
-  EXPECT_EQ(Shown(chat.request.options()), R"({"n":2,"priority":1,"session_id":"s"})");
+  EXPECT_EQ(Shown(chat.request.options()),
+            R"({"n":2,"priority":1,"session_id":"s","speculation":"SPECULATION_PAST_ANSWERS"})");
+  EXPECT_THAT(
+      RefusedChat(OpenAiWith(R"("speculation": "unspecified")")),
+      HasSubstr("speculation: not one of off, auto, ngram, past-answers, grammar, draft-model, self"));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("speculation": true)")), HasSubstr("speculation: "));
   EXPECT_EQ(Shown(chat.request.output()), R"({"logprobs":true,"top_logprobs":3})");
   EXPECT_TRUE(chat.answer.stream);
   EXPECT_TRUE(chat.answer.usage);
@@ -278,6 +284,9 @@ TEST(OpenAiRequestTest, WhatChangesTheMeaningIsRefused) {
     EXPECT_THAT(RefusedChat(OpenAiWith(more)), HasSubstr(": ")) << more;
   }
   EXPECT_FALSE(Chat(OpenAiWith(R"("modalities": ["text"], "continue_final_message": false)")).answer.stream);
+  // It changes no answer.
+  EXPECT_THAT(Chat(OpenAiWith(R"("prediction": {"type": "content", "content": "a"})")).answer.ignored,
+              ElementsAre("prediction"));
   EXPECT_THAT(
       RefusedChat(
           R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]})"),
