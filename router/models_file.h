@@ -10,9 +10,9 @@
 //      "tenants": ["search", "ads"],    that may use it, and see it; absent: all
 //      "max_tokens": 1024,              of an answer, at most; this and the following 0 or absent: no limit
 //      "requests_per_minute": 600,      of all tenants together, by router; likewise
-//      "prompt_tokens_per_minute" "output_tokens_per_minute": 0,   and "output_tokens_per_minute" "decode":
-//      ["10.0.0.1:8470"],     as --decode; likewise "prefill" "prefill": [], "fleet_file": "llama.json"}], as
-//      --fleet-file
+//                                       "prompt_tokens_per_minute" and "output_tokens_per_minute"
+//      "decode": ["10.0.0.1:8470"],     as --decode; likewise "prefill"
+//      "fleet_file": "llama.json"}],    as --fleet-file
 //    "moderation": {"policy": "block"}}  of all tenants that have none of their own (moderation/rules.h)
 //
 // A model without "decode", "prefill" and "fleet_file" is served by the workers of the router's flags. Models

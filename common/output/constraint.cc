@@ -4,6 +4,8 @@
 
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
+#include "common/output/schema_names.h"
+#include "common/output/schema_numbers.h"
 #include "common/text/utf8.h"
 #include "nlohmann/json.hpp"
 
@@ -37,24 +39,47 @@ absl::Status CheckSizes(const Json& value) {
   return absl::OkStatus();
 }
 
+// The keyword's members are names with schemas.
+bool HasNames(std::string_view key) {
+  return key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
+}
+
+// A $ref may lead to a schema anywhere.
+absl::Status TidyElsewhere(Json& value) {
+  if (!value.is_structured()) return absl::OkStatus();
+  if (value.is_object()) {
+    BATON_RETURN_IF_ERROR(TidyNumbers(value));
+    TidyPatterns(value);
+  }
+  for (auto& [key, one] : value.items()) {
+    if (value.is_object() && (key == "const" || (key == "enum" && one.is_array()))) continue;
+    if (value.is_object() && HasNames(key) && one.is_object()) {
+      for (Json& named : one) BATON_RETURN_IF_ERROR(TidyElsewhere(named));
+    } else {
+      BATON_RETURN_IF_ERROR(TidyElsewhere(one));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Takes what only describes out of a schema and those inside it: it can be most of a tool's, and would count
 // against the bounds of a grammar. Refuses what the compiler takes though it means nothing. Values of enum,
 // const and the like are no schemas. As deep as the parser lets JSON nest.
 absl::Status TidySchema(Json& schema) {
   if (!schema.is_object()) return absl::OkStatus();
   for (const char* const key : {"title", "description", "$comment", "examples", "default"}) schema.erase(key);
-  if (const auto step = schema.find("multipleOf");
-      step != schema.end() && step->is_number() && step->get<double>() <= 0) {
-    return absl::InvalidArgumentError(fmt::format("multipleOf is {}, and must be more than 0", step->dump()));
-  }
+  BATON_RETURN_IF_ERROR(TidyNumbers(schema));
+  TidyPatterns(schema);
   for (auto& [key, value] : schema.items()) {
-    const bool named =
-        key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
-    const bool listed = key == "allOf" || key == "anyOf" || key == "oneOf" || key == "prefixItems";
+    const bool named = HasNames(key);
+    const bool listed = key == "allOf" || key == "anyOf" || key == "oneOf" || key == "prefixItems" ||
+                        (key == "items" && value.is_array());
     if ((named && value.is_object()) || (listed && value.is_array())) {
       for (Json& one : value) BATON_RETURN_IF_ERROR(TidySchema(one));
     } else if (key == "items" || key == "additionalItems" || key == "additionalProperties") {
       BATON_RETURN_IF_ERROR(TidySchema(value));
+    } else if (key != "const" && key != "enum") {
+      BATON_RETURN_IF_ERROR(TidyElsewhere(value));
     }
   }
   return absl::OkStatus();
@@ -75,6 +100,7 @@ absl::StatusOr<std::string> SchemaGrammar(std::string_view schema, const JsonSty
   }
   BATON_RETURN_IF_ERROR(CheckSizes(parsed));
   BATON_RETURN_IF_ERROR(TidySchema(parsed));
+  BATON_RETURN_IF_ERROR(CheckSteps(parsed));
   if (parsed.is_boolean()) parsed = parsed.get<bool>() ? Json::object() : Json{{"not", Json::object()}};
   if (parsed.contains(kOptions)) {
     return absl::InvalidArgumentError(

@@ -125,7 +125,8 @@ Json ModerationJson(const v1::Finished& finished) {
   if (!finished.has_moderation()) return nullptr;
   const v1::ModerationResult& result = finished.moderation();
   Json found;
-  if (result.unavailable()) {
+  // A window that was found harmful is, whatever became of the verdicts on others.
+  if (result.unavailable() && !result.flagged()) {
     found = {{"type", "error"}, {"code", "unavailable"}, {"message", "the classifier did not answer"}};
   } else {
     Json one = ResultJson(result);

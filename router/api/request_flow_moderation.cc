@@ -81,7 +81,9 @@ Actions RequestFlow::OnVerdict(int choice, absl::StatusOr<moderation::Verdict> v
     AddVerdict(*verdict, &moderated.result);
   } else if (prepared_.moderation->fail_open || prepared_.moderation->policy == Policy::kScore) {
     moderated.result.set_unavailable(true);
-    if (options_.moderation != nullptr) options_.moderation->PassedUnjudged();
+    if (options_.moderation != nullptr && prepared_.moderation->policy == Policy::kBlock) {
+      options_.moderation->PassedUnjudged();
+    }
   } else {
     EndWith(
         rpc::WithReason(

@@ -66,6 +66,6 @@ std::vector<v1::Delta> Gate::Take() {
   return passed;
 }
 
-bool Gate::Full() const { return holds_ && out_.has_value() && came_ > *out_ && WindowFull(came_ - *out_); }
+bool Gate::Full() const { return holds_ && out_.has_value() && WindowFull(came_ - *out_); }
 
 }  // namespace baton::router::moderation

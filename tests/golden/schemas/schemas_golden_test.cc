@@ -5,15 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "common/output/constraint.h"
 #include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "tests/golden/schemas/schema_rig.h"
 
 namespace baton::output {
 namespace {
@@ -37,8 +35,7 @@ class SchemasTest : public testing::Test {
     std::vector<Enforced> enforced;
     for (size_t i = 0; i < cases.size(); ++i) {
       const Json& one = cases[i];
-      auto grammar = SchemaGrammar(one["schema"].dump());
-      auto matcher = grammar.ok() ? vocabulary_->Compile(*grammar) : grammar.status();
+      auto matcher = rig_.Compile(one["schema"].dump());
       if (matcher.ok()) {
         enforced.push_back({.index = i, .one = &one, .start = *std::move(matcher)});
         continue;
@@ -50,47 +47,7 @@ class SchemasTest : public testing::Test {
     return enforced;
   }
 
-  bool Takes(text::GrammarMatcher matcher, const std::string& text) {
-    const auto tokens = tokenizer_->Encode(text, false);
-    for (const TokenId token : *tokens) {
-      if (!matcher.Push(token).ok()) return false;
-    }
-    return matcher.Mask(mask_).value_or(false);
-  }
-
-  // A random answer; empty if it became too long. What closes strings, lists and objects is preferred, or few
-  // would end.
-  std::string Walk(text::GrammarMatcher matcher, std::mt19937_64& random) {
-    std::string text;
-    for (int steps = 0; steps < 250; ++steps) {
-      const bool ends = matcher.Mask(mask_).value();
-      std::vector<TokenId> allowed, closing;
-      for (int32_t id = 0; id < tokenizer_->vocabulary(); ++id) {
-        if (!text::Allows(mask_, TokenId(id))) continue;
-        allowed.emplace_back(id);
-        const std::string_view bytes = tokenizer_->TokenBytes(TokenId(id));
-        if (!bytes.empty() && std::string_view("\"}]").find(bytes[0]) != std::string_view::npos) {
-          closing.emplace_back(id);
-        }
-      }
-      if (ends && (allowed.empty() || random() % 3 == 0)) return text;
-      const auto& from = !closing.empty() && random() % 2 == 0 ? closing : allowed;
-      if (from.empty()) {
-        ADD_FAILURE() << "neither a token nor the end behind " << text;
-        return "";
-      }
-      const TokenId token = from[random() % from.size()];
-      text += tokenizer_->TokenBytes(token);
-      EXPECT_TRUE(matcher.Push(token).ok());
-    }
-    return "";
-  }
-
-  std::shared_ptr<const text::Tokenizer> tokenizer_ =
-      text::Tokenizer::Load(BATON_SOURCE_DIR "/models/baton-tiny").value();
-  std::shared_ptr<const text::GrammarVocabulary> vocabulary_ =
-      text::GrammarVocabulary::Make(*tokenizer_).value();
-  text::TokenMask mask_ = text::TokenMask(vocabulary_->mask_words());
+  SchemaRig rig_;
   std::vector<std::string> refused_;
 };
 
@@ -105,14 +62,14 @@ TEST_F(SchemasTest, ValidInstancesAreAnswersAndInvalidOnesAreNot) {
     for (const Json& instance : one["valid"]) {
       // Without white space, and as people read it.
       for (const int indent : {-1, 2}) {
-        EXPECT_TRUE(Takes(schema.start.Fork(), instance.dump(indent)))
+        EXPECT_TRUE(rig_.Takes(schema.start.Fork(), instance.dump(indent)))
             << one["name"] << " refuses " << instance << "\n"
             << one["schema"];
         ++instances;
       }
     }
     for (const Json& instance : one["invalid"]) {
-      EXPECT_FALSE(Takes(schema.start.Fork(), instance.dump()))
+      EXPECT_FALSE(rig_.Takes(schema.start.Fork(), instance.dump()))
           << one["name"] << " takes " << instance << "\n"
           << one["schema"];
       ++instances;
@@ -139,7 +96,7 @@ TEST_F(SchemasTest, RandomWalksAreJson) {
   const std::vector<Enforced> enforced = Compile(cases);
   for (const Enforced& schema : enforced) {
     for (int walk = 0; walk < 2; ++walk) {
-      const std::string text = Walk(schema.start.Fork(), random);
+      const std::string text = rig_.Walk(schema.start.Fork(), random);
       if (text.empty()) continue;
       ++complete;
       const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -161,11 +118,11 @@ TEST_F(SchemasTest, TheOfficialSuiteFindsNothingInvalidAccepted) {
   for (const Enforced& schema : enforced) {
     const Json& one = *schema.one;
     for (const Json& instance : one["invalid"]) {
-      if (Takes(schema.start.Fork(), instance.dump()))
+      if (rig_.Takes(schema.start.Fork(), instance.dump()))
         taken.push_back(one["name"].get<std::string>() + ": " + instance.dump());
     }
     for (const Json& instance : one["valid"]) {
-      if (!Takes(schema.start.Fork(), instance.dump()))
+      if (!rig_.Takes(schema.start.Fork(), instance.dump()))
         refused.push_back(one["name"].get<std::string>() + ": " + instance.dump());
     }
   }

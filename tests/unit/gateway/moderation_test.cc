@@ -114,6 +114,9 @@ TEST(ModerationTest, ABlockedAnswerSaysSoInBothVendorsWords) {
   EXPECT_THAT(stream, HasSubstr(R"("finish_reason":"content_filter")"));
   EXPECT_EQ(AnthropicWhole(answer, usage, {})["stop_reason"], "refusal");
   blocked.mutable_finished()->mutable_moderation()->set_unavailable(true);
+  EXPECT_EQ(ModerationJson(blocked.finished())["output"]["results"][0]["flagged"], true)
+      << "one window was flagged, and another one not judged";
+  blocked.mutable_finished()->mutable_moderation()->set_flagged(false);
   EXPECT_EQ(ModerationJson(blocked.finished())["output"]["type"], "error");
   EXPECT_TRUE(ModerationJson(FinishedEvent(v1::FINISH_REASON_STOP_TOKEN).finished()).is_null());
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/output/schema_names.h"
 #include "common/output/structural_tags.h"
 #include "common/text/grammar.h"
 #include "common/text/tokenizer.h"
@@ -67,6 +68,87 @@ TEST_F(ConstraintTest, ASchemaThatIsNoneIsNamed) {
   const auto never = SchemaGrammar("false");
   EXPECT_TRUE(never.ok());
   EXPECT_TRUE(absl::IsInvalidArgument(vocabulary_->Compile(*never).status()));
+}
+
+TEST_F(ConstraintTest, BoundsOfNumbersAreExactOrRefused) {
+  const auto positive = SchemaGrammar(R"({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5})");
+  EXPECT_FALSE(Obeys(positive, "0"));
+  EXPECT_FALSE(Obeys(positive, "0.0"));
+  EXPECT_TRUE(Obeys(positive, "0.25"));
+  const auto apart =
+      SchemaGrammar(R"({"allOf": [{"exclusiveMinimum": 0}, {"type": "number", "maximum": 0.5}]})");
+  EXPECT_FALSE(Obeys(apart, "0"));
+  const auto negative = SchemaGrammar(R"({"type": "number", "minimum": -0.5, "exclusiveMaximum": 0})");
+  EXPECT_FALSE(Obeys(negative, "-0"));
+  EXPECT_TRUE(Obeys(negative, "-0.25"));
+  // Generators write these bounds for integers of 64 bits.
+  const auto large = SchemaGrammar(
+      R"({"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807})");
+  EXPECT_TRUE(Obeys(large, "9007199254740991"));
+  EXPECT_TRUE(Obeys(large, "-12"));
+  EXPECT_FALSE(Obeys(large, "9223372036854775808"));
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"type": "integer", "minimum": 1e300})", "minimum is 1e+300"},
+      {R"({"exclusiveMinimum": 9007199254740991})", "exclusiveMinimum is 9007199254740991"},
+      {R"({"const": 9007199254740993})", "const is 9007199254740993"},
+      {R"({"enum": ["a", [{"b": -9223372036854775807}]]})", "enum is -9223372036854775807"},
+      {R"({"allOf": [{"multipleOf": 65537}, {"multipleOf": 65539}]})", "multipleOf: "},
+      {R"({"$ref": "#/parts/n", "parts": {"n": {"type": "integer", "minimum": 1e300}}})",
+       "minimum is 1e+300"},
+      {R"({"const": 18446744073709551617})", "const is 1.8446744073709552e+19"},
+      {R"({"type": "integer", "multipleOf": 982451653})", "multipleOf is 982451653"},
+      {R"({"type": "number", "multipleOf": 1e-10})", "multipleOf is 1e-10"},
+      {R"({"allOf": [{"multipleOf": 65521}, {"multipleOf": 65519}, {"multipleOf": 3}]})", "multipleOf: "},
+      {R"({"allOf": [{"multipleOf": 100000}, {"type": "integer", "multipleOf": 100000}]})", "multipleOf: "},
+      {R"({"components": {"schemas": {"M": {"properties": {"enum": {"minimum": 1e300}}}}}})",
+       "minimum is 1e+300"},
+      {R"({"type": "integer", "multipleOf": 65537, "minimum": -9, "maximum": 900000000})",
+       "multipleOf is 65537"},
+      {R"({"type": "integer", "multipleOf": 65536, "minimum": 1, "maximum": 65535})", "no multiple"},
+      {R"({"allOf": [{"minimum": 0, "maximum": 1000000}, {"multipleOf": 65536}]})", "multipleOf: "}};
+  for (const auto& [schema, says] : refused) {
+    EXPECT_THAT(SchemaGrammar(schema).status().message(), HasSubstr(says)) << schema;
+  }
+  const auto steps =
+      SchemaGrammar(R"({"type": "integer", "multipleOf": 65536, "exclusiveMinimum": 0, "maximum": 200000})");
+  for (const char* const taken : {"65536", "131072", "196608"}) EXPECT_TRUE(Obeys(steps, taken));
+  for (const char* const not_taken : {"0", "65537", "262144"}) EXPECT_FALSE(Obeys(steps, not_taken));
+  EXPECT_TRUE(Obeys(
+      SchemaGrammar(
+          R"({"type": ["integer", "null"], "multipleOf": 65536, "exclusiveMinimum": 0, "maximum": 200000})"),
+      "null"));
+  // As generators write them: each by itself.
+  EXPECT_TRUE(Obeys(
+      SchemaGrammar(
+          R"({"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}, "b": {"type": "integer", "multipleOf": 3600, "minimum": 0},
+                        "c": {"anyOf": [{"type": "integer", "multipleOf": 1024}, {"type": "null"}]}},
+                        "$defs": {"a": {"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 100}}})"),
+      R"({"a": 0.25, "b": 7200, "c": 2048})"));
+}
+
+TEST_F(ConstraintTest, PatternsThatOnlyPropertiesMatchArePartOfThem) {
+  // The compiler alone takes a comma behind the last member, and then knows no name.
+  const auto grammar = SchemaGrammar(
+      R"({"type": "object", "properties": {"a": {"type": "integer"}, "t": {"enum": ["x"]}}, "required": ["a", "t"],
+          "patternProperties": {"^a$": {"minimum": 0, "maximum": 9}, "^(t|a[bc]?)$": true}, "additionalProperties": false})");
+  EXPECT_TRUE(Obeys(grammar, R"({"a": 7, "t": "x"})"));
+  EXPECT_FALSE(Obeys(grammar, R"({"a": 10, "t": "x"})")) << "both schemas hold";
+  EXPECT_TRUE(Obeys(grammar, R"({"a": 1, "t": "x", "ab": null})"));
+  const auto required = SchemaGrammar(
+      R"({"type": "object", "patternProperties": {"^a$": {"type": "integer"}}, "required": ["a"], "additionalProperties": false})");
+  EXPECT_TRUE(Obeys(required, R"({"a": 7})"));
+  EXPECT_FALSE(Obeys(required, R"({"a": "x"})"));
+  using testing::ElementsAre;
+  using testing::Optional;
+  EXPECT_THAT(NamesOf("^a$", 9), Optional(ElementsAre("a")));
+  EXPECT_THAT(NamesOf("^(?:x-1|)$", 9), Optional(ElementsAre("", "x-1")));
+  EXPECT_THAT(NamesOf("^a[b-d]?\\.$", 9), Optional(ElementsAre("a.", "ab.", "ac.", "ad.")));
+  for (const char* const more : {"^a",    "a$",     "a",           "^a+$",     "^a.$",
+                                 "^a|b$", "^\\d$",  "^[^a]$",      "^(a$",     "^a)$",
+                                 "^[a$",  "^a{2}$", "^(?=a)a$",    "^[(]a|b$", "^[z-a]$",
+                                 "^[]$",  "^a\\$",  "^\xc3\xa9?$", "^[a-z]$",  "^[a-c][a-c][a-c]$"}) {
+    EXPECT_EQ(NamesOf(more, 9), std::nullopt) << more;
+  }
 }
 
 TEST_F(ConstraintTest, AnyObjectIsAnObject) {

@@ -98,6 +98,24 @@ TEST(GateTest, AWindowWithoutAnyTextIsNotHeld) {
   EXPECT_FALSE(gate.Full());
 }
 
+TEST(GateTest, DeltasWithoutTextDoNotPileUpBehindAVerdict) {
+  Gate gate(true, 4096);
+  Add(&gate, "a", 16);
+  ASSERT_TRUE(gate.Next().has_value());
+  v1::Delta hidden;
+  hidden.set_tokens(1);
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_FALSE(gate.Full()) << i;
+    gate.Add(hidden, "");
+  }
+  EXPECT_TRUE(gate.Full());
+  gate.Passed();
+  EXPECT_FALSE(gate.Full());
+  EXPECT_EQ(gate.Take().size(), 16u + 64u);
+  Add(&gate, "b", 64);
+  EXPECT_TRUE(gate.Next().has_value());
+}
+
 TEST(GateTest, ALongAnswerIsJudgedInPiecesThatOverlap) {
   Gate gate(true, Gate::kLeastRoom);
   std::string all, released;
