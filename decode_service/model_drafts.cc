@@ -12,6 +12,8 @@ namespace {
 // one whose model is wrong finds out once, for all answers.
 constexpr drafting::Survival::Chances kOfModel = {0.8, 0.82, 0.85, 0.88, 0.9};
 constexpr drafting::Survival::Chances kOfCopy = {0.88, 0.9, 0.92, 0.93, 0.94};
+// The first tokens of an answer are the hardest to guess: a few of them say little of the others.
+constexpr double kWeight = 8;
 
 }  // namespace
 
@@ -20,7 +22,8 @@ ModelDrafts::ModelDrafts(const DraftModelOptions& options, bool self, const Cloc
       self_(self),
       clock_(clock),
       forecast_(options.cost),
-      learnt_(self ? kOfCopy : kOfModel) {
+      replay_(options.replay),
+      learnt_(self ? kOfCopy : kOfModel, kWeight) {
   BATON_CHECK(!self || engine_.drafts());
 }
 
@@ -89,11 +92,16 @@ void ModelDrafts::Draft(std::span<const Job> jobs) {
     forecast_.Observe(load, absl::ToDoubleSeconds(clock_.Now() - begin));
     int64_t share = 0;
     std::erase_if(left, [&](const Job& job) {
-      if (DrawNext(result, share++, *job.sequence)) return false;
+      Sequence& sequence = *job.sequence;
+      ModelDrafter& drafter = *sequence.model_drafter;
+      if (const auto drawn = DrawNext(result, share++, sequence)) {
+        const int64_t place = sequence.size() + std::ssize(drafter.drafted());
+        drafter.Push(replay_ ? replay_(sequence, place, *drawn) : *drawn);
+        return false;
+      }
       // No logit is a number. The row is computed again with the next draft.
-      ModelDrafter& drafter = *job.sequence->model_drafter;
       drafter.Drop();
-      drafter.Computed(std::min(drafter.computed(), job.sequence->size() - 1));
+      drafter.Computed(std::min(drafter.computed(), sequence.size() - 1));
       return true;
     });
   }
@@ -120,12 +128,10 @@ void ModelDrafts::AddRows(Sequence& sequence, forecast::StepLoad& load) {
   if (!self_) drafter.Computed(size);
 }
 
-bool ModelDrafts::DrawNext(const engine::StepResult& result, int64_t share, Sequence& sequence) {
-  ModelDrafter& drafter = *sequence.model_drafter;
-  if (const auto drawn = result.drawn(share)) {
-    drafter.Push(*drawn);
-    return true;
-  }
+std::optional<TokenId> ModelDrafts::DrawNext(const engine::StepResult& result, int64_t share,
+                                             const Sequence& sequence) {
+  const ModelDrafter& drafter = *sequence.model_drafter;
+  if (const auto drawn = result.drawn(share)) return drawn;
   const sampling::History* history = &sequence.history;
   sampling::History further;
   if (sequence.sampling.Penalises() && !drafter.drafted().empty()) {
@@ -136,9 +142,8 @@ bool ModelDrafts::DrawNext(const engine::StepResult& result, int64_t share, Sequ
   const auto position = static_cast<uint64_t>(sequence.size() + std::ssize(drafter.drafted()));
   const auto draw =
       sampler_.Sample(result.logits(share), sequence.sampling, *history, position, std::nullopt);
-  if (!draw.ok()) return false;
-  drafter.Push(draw->token);
-  return true;
+  if (!draw.ok()) return std::nullopt;
+  return draw->token;
 }
 
 }  // namespace baton::decode_service

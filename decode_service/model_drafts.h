@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +30,8 @@ struct DraftModelOptions {
   engine::Engine* engine = nullptr;
   // What a draft step takes, until some were seen.
   forecast::StepCost cost;
+  // For benchmarks: the token that stands in place of the one that was drafted for a place of the sequence.
+  std::function<TokenId(const Sequence&, int64_t place, TokenId drafted)> replay = {};
 };
 
 class ModelDrafts {
@@ -66,13 +70,14 @@ class ModelDrafts {
 
   // Adds a sequence's rows up to its last token, drafted ones included.
   void AddRows(Sequence& sequence, forecast::StepLoad& load);
-  // The next token, from the last of them. False: there is none.
-  bool DrawNext(const engine::StepResult& result, int64_t share, Sequence& sequence);
+  // The next token, from the last of them; nothing if there is none.
+  std::optional<TokenId> DrawNext(const engine::StepResult& result, int64_t share, const Sequence& sequence);
 
   engine::Engine& engine_;
   const bool self_;
   const Clock& clock_;
   forecast::StepForecast forecast_;
+  const std::function<TokenId(const Sequence&, int64_t, TokenId)> replay_;
   drafting::Survival learnt_;
   sampling::Sampler sampler_;
   engine::Batch batch_;

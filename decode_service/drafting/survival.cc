@@ -13,7 +13,7 @@ size_t Survival::ClassOf(size_t agreed) {
 double Survival::Chance(size_t agreed) const {
   const size_t at = ClassOf(agreed);
   const double prior = others_ != nullptr ? others_->Chance(agreed) : prior_[at];
-  return (right_[at] + kPriorWeight * prior) / (seen_[at] + kPriorWeight);
+  return (right_[at] + weight_ * prior) / (seen_[at] + weight_);
 }
 
 void Survival::Observe(size_t agreed, bool right) {

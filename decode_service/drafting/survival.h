@@ -14,10 +14,11 @@ class Survival {
   static constexpr size_t kClasses = 5;
   using Chances = std::array<double, kClasses>;
 
-  // `prior`: what is expected before anything is seen; it counts like kPriorWeight tokens.
-  explicit Survival(const Chances& prior) : prior_(prior) {}
-  // What is expected before anything is seen is what `others` have seen so far; they outlive it.
-  explicit Survival(const Survival* others) : others_(others) {}
+  // `prior`: what is expected before anything is seen; it counts like `weight` tokens.
+  explicit Survival(const Chances& prior, double weight = 2) : prior_(prior), weight_(weight) {}
+  // Before anything is seen, the expectation is what `others` have seen so far, with the weight of theirs;
+  // they outlive it.
+  explicit Survival(const Survival* others) : others_(others), weight_(others->weight_) {}
 
   // The chance that the next token is right after `agreed` right ones.
   double Chance(size_t agreed) const;
@@ -27,13 +28,13 @@ class Survival {
   void Fade(double rest);
 
  private:
-  static constexpr double kPriorWeight = 2;
   // A token counts half as much after about 35 more of its class.
   static constexpr double kForgetting = 0.98;
   static size_t ClassOf(size_t agreed);
 
   Chances prior_{};                   // without others
   const Survival* others_ = nullptr;  // null: none
+  double weight_;
   std::array<double, kClasses> seen_{};
   std::array<double, kClasses> right_{};
 };

