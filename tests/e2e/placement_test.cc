@@ -32,14 +32,15 @@ class PlacementTest : public ::testing::Test {
  protected:
   PlacementTest() : seed_(TestSeed()), random_(seed_) {}
 
-  // So many short requests at once; how many answers came from each worker.
+  // So many requests at once, each so long that none ends before all are placed; how many answers came from
+  // each worker.
   std::map<std::string, int> Burst(Fleet& fleet, int requests) {
     std::map<std::string, int> answers;
     std::mutex mutex;
     std::vector<std::thread> clients;
     for (int i = 0; i < requests; ++i) {
       clients.emplace_back([&, prompt = RandomPrompt(random_, 60)] {
-        const Answer answer = fleet.Generate(TokenRequest(prompt, 40));
+        const Answer answer = fleet.Generate(TokenRequest(prompt, 160));
         EXPECT_TRUE(answer.status.ok()) << answer.status;
         const std::lock_guard lock(mutex);
         if (answer.status.ok()) ++answers[answer.end().relay().decode_worker()];

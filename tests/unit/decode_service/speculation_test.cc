@@ -154,7 +154,7 @@ TEST(SpeculationTest, RoutersHearOfStepsWithoutTheirDrafts) {
   ExpectSameAnswer(request, plain, drafted);
   EXPECT_GT(drafted.accepted, 20u);
   EXPECT_GT(plain.step_seconds, 0);
-  EXPECT_LT(drafted.step_seconds, plain.step_seconds);
+  EXPECT_LT(drafted.step_seconds, 0.97 * plain.step_seconds);
 }
 
 TEST(SpeculationTest, PastAnswersOfAWorkerWithoutRequestsGo) {
