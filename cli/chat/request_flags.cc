@@ -18,19 +18,9 @@
 #include "common/command_line/option_types.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
+#include "common/rpc/speculation_names.h"
 
 namespace baton::cli {
-namespace {
-
-// What --speculation takes.
-constexpr std::pair<const char*, v1::Speculation> kSpeculation[] = {
-    {"off", v1::SPECULATION_OFF},         {"auto", v1::SPECULATION_AUTO},
-    {"ngram", v1::SPECULATION_NGRAM},     {"past-answers", v1::SPECULATION_PAST_ANSWERS},
-    {"grammar", v1::SPECULATION_GRAMMAR}, {"draft-model", v1::SPECULATION_DRAFT_MODEL},
-    {"self", v1::SPECULATION_SELF}};
-
-}  // namespace
-
 void ServerFlags::AddTo(CLI::App& app, const std::string& until) {
   app.add_option("--server", server, fmt::format("A router, host:port (default {})", kDefaultServer))
       ->type_name("ADDR");
@@ -199,14 +189,12 @@ v1::StopConditions SamplingFlags::Stop() const {
 }
 
 void SpeculationFlags::AddTo(CLI::App& app) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : kSpeculation) names.emplace_back(name);
   app.add_option("--speculation", speculation,
                  "How the server drafts tokens for the model to check; the answer is the same in any case "
                  "(default: as "
                  "the server does)")
       ->type_name("HOW")
-      ->check(CLI::IsMember(names));
+      ->check(CLI::IsMember(rpc::SpeculationWords()));
   app.add_flag(
       "--even-frames", even_frames,
       "One token in each message of the server, also where it accepted several drafted ones at once: "
@@ -214,9 +202,7 @@ void SpeculationFlags::AddTo(CLI::App& app) {
 }
 
 void SpeculationFlags::Set(v1::RequestOptions& options, v1::OutputOptions& output) const {
-  for (const auto& [name, value] : kSpeculation) {
-    if (speculation == name) options.set_speculation(value);
-  }
+  if (const auto how = rpc::SpeculationOf(speculation); how.has_value()) options.set_speculation(*how);
   output.set_even_frames(even_frames);
 }
 

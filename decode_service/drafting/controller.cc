@@ -117,8 +117,8 @@ std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forec
         here, [&](size_t a, size_t b) { return offers[a].survival[at] > offers[b].survival[at]; });
     // The first sequence is tried in any case, the others as long as they make this level better: what is
     // worth nothing by itself may be in front of what is.
-    Trial chosen = trial, next = trial;
-    double level_best = 0;
+    Trial next = trial;
+    double spent = 0, level_best = 0, level_spent = 0;
     int64_t rows = 0, context = 0, behind = 0;
     size_t count = 0, within = 0;  // of `here`: what is best of the level, and of what keeps to the bounds
     for (size_t i = 0; i < here.size() && static_cast<int64_t>(i) < most; ++i) {
@@ -128,28 +128,32 @@ std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forec
         ++rows;
         context += offer.context + level;
         if (level == offer.have) behind += offer.behind;
+        const double seconds = DraftSeconds(drafts, rows, context, behind);
+        next.Spend(seconds - std::exchange(spent, seconds));
       }
-      Trial whole = next;
-      if (rows > 0) whole.Spend(DraftSeconds(drafts, rows, context, behind));
-      if (whole.Rate() > best && whole.Within(bounds)) {
-        best = whole.Rate();
+      const double rate = next.Rate();
+      if (rate > best && next.Within(bounds)) {
+        best = rate;
         within = i + 1;
       }
-      if (whole.Rate() > level_best) {
-        level_best = whole.Rate();
-        chosen = whole;
+      if (rate > level_best) {
+        level_best = rate;
+        level_spent = spent;
         count = i + 1;
       }
     }
-    trial = chosen;
     ++worse;
     if (within > 0) {
       granted = tried;
       for (size_t i = 0; i < within; ++i) ++granted[here[i]];
       worse = 0;
     }
+    for (size_t i = 0; i < count; ++i) {
+      trial.Add(here[i], offers[here[i]].survival[at], offers[here[i]].context + level);
+      ++tried[here[i]];
+    }
+    trial.Spend(level_spent);
     most -= static_cast<int64_t>(count);
-    for (size_t i = 0; i < count; ++i) ++tried[here[i]];
   }
   return granted;
 }

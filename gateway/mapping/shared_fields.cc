@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
+#include "common/rpc/speculation_names.h"
 
 namespace baton::gateway {
 namespace {
@@ -242,17 +240,12 @@ absl::Status ReadThinkingExtras(JsonObject& body, v1::ChatRequest* request) {
 absl::Status ReadSpeculation(JsonObject& body, v1::RequestOptions* options) {
   BATON_ASSIGN_OR_RETURN(const auto how, body.Text("speculation"));
   if (!how.has_value()) return absl::OkStatus();
-  std::vector<std::string> words;
-  for (int i = 0; i < v1::Speculation_descriptor()->value_count(); ++i) {
-    const auto& value = *v1::Speculation_descriptor()->value(i);
-    if (value.number() == v1::SPECULATION_UNSPECIFIED) continue;
-    words.push_back(absl::StrReplaceAll(
-        absl::AsciiStrToLower(absl::StripPrefix(std::string(value.name()), "SPECULATION_")), {{"_", "-"}}));
-    if (*how != words.back()) continue;
-    options->set_speculation(static_cast<v1::Speculation>(value.number()));
-    return absl::OkStatus();
+  const auto speculation = rpc::SpeculationOf(*how);
+  if (!speculation.has_value()) {
+    return body.Wrong("speculation", fmt::format("not one of {}", fmt::join(rpc::SpeculationWords(), ", ")));
   }
-  return body.Wrong("speculation", fmt::format("not one of {}", fmt::join(words, ", ")));
+  options->set_speculation(*speculation);
+  return absl::OkStatus();
 }
 
 absl::Status ReadServiceTier(JsonObject& body, std::initializer_list<std::string_view> served) {
