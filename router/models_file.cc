@@ -59,11 +59,18 @@ absl::Status ParseLimits(model::JsonFields& fields, const std::string& where, Ro
     }
   }
   model->max_tokens = fields.Integer("max_tokens", 0, kMaxAnswerTokens, 0);
+  model->default_max_tokens = fields.Integer("default_max_tokens", 0, kMaxAnswerTokens, 0);
   model->requests_per_minute = fields.Integer("requests_per_minute", 0, kMaxRate, 0);
   model->prompt_tokens_per_minute = fields.Integer("prompt_tokens_per_minute", 0, kMaxRate, 0);
   model->output_tokens_per_minute = fields.Integer("output_tokens_per_minute", 0, kMaxRate, 0);
   BATON_RETURN_IF_ERROR(fields.status());
-  const bool limited = !model->tenants.empty() || model->max_tokens > 0 || model->requests_per_minute > 0 ||
+  if (model->max_tokens > 0 && model->default_max_tokens > model->max_tokens) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: field \"default_max_tokens\" is {}, more than \"max_tokens\", {}", where,
+                    model->default_max_tokens, model->max_tokens));
+  }
+  const bool limited = !model->tenants.empty() || model->max_tokens > 0 ||
+                       model->default_max_tokens > 0 || model->requests_per_minute > 0 ||
                        model->prompt_tokens_per_minute > 0 || model->output_tokens_per_minute > 0;
   if (limited && !model->classifier.empty()) {
     return absl::InvalidArgumentError(
@@ -92,7 +99,7 @@ absl::StatusOr<ModelsFile> ParseModels(std::string_view text, std::string_view f
     const std::string place = fmt::format("{}: models[{}]", where, i);
     BATON_RETURN_IF_ERROR(CheckKnown(
         (*list)[i], place,
-        {"folder", "name", "output_format", "classifier", "tenants", "max_tokens", "requests_per_minute",
+        {"folder", "name", "output_format", "classifier", "tenants", "max_tokens", "default_max_tokens", "requests_per_minute",
          "prompt_tokens_per_minute", "output_tokens_per_minute", "decode", "prefill", "fleet_file"}));
     model::JsonFields fields((*list)[i], place);
     RouterOptions::Model model;

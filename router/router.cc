@@ -44,9 +44,6 @@
 namespace baton::router {
 namespace {
 
-// Of verdicts. Tenants of the file count up from 1.
-constexpr admission::TenantId kModerationTenant{~uint32_t{0}};
-
 // The workers of some of the models.
 using Finding = discovery::Discovery::Options;
 
@@ -75,8 +72,9 @@ admission::TenantLimits RatesOf(const RouterOptions::Model& model) {
 void SetLimits(const RouterOptions::Model& model, size_t number, ServedModel* served) {
   served->tenants.insert(model.tenants.begin(), model.tenants.end());
   served->max_tokens = model.max_tokens;
+  auto& otherwise = served->defaults.max_new_tokens;
+  if (model.default_max_tokens > 0) otherwise = static_cast<int>(model.default_max_tokens);
   if (model.max_tokens > 0) {
-    auto& otherwise = served->defaults.max_new_tokens;
     const int most = static_cast<int>(model.max_tokens);
     otherwise = std::min(otherwise.value_or(most), most);
   }
@@ -287,6 +285,19 @@ struct Router::Parts {
         *store_probe);
   }
 
+  // Makes a tenant, or what has changed of it, known to all who hold it to its limits.
+  void SetTenant(const Tenant& tenant) {
+    if (shared_limits != nullptr) shared_limits->SetTenant(tenant.id, tenant.name);
+    for (const auto& fleet : workers) {
+      fleet->dispatcher().SetTenant(tenant.id, tenant.label, tenant.limits);
+    }
+    const Tenant lane = Classifier::LaneOf(tenant);
+    for (const auto& model : models.models()) {
+      if (model->classifier == nullptr) continue;
+      workers[model->fleet]->dispatcher().SetTenant(lane.id, lane.label, lane.limits);
+    }
+  }
+
   absl::Status OpenLedger(const RouterOptions& options) {
     if (options.ledger.empty() && options.audit_log.empty()) return absl::OkStatus();
     billing::Ledger::Options files = {.ledger_file = options.ledger, .audit_file = options.audit_log};
@@ -312,18 +323,10 @@ struct Router::Parts {
     internal.sessions = nullptr;
     internal.held = nullptr;
     internal.tracer = nullptr;
-    const auto tenant =
-        std::make_shared<const Tenant>(Tenant{.id = kModerationTenant,
-                                              .name = "moderation",
-                                              .label = "moderation",
-                                              .salt = kv::TenantSalt("baton/moderation"),
-                                              .limits = {.concurrency = Classifier::kConcurrency},
-                                              .internal = true});
     std::vector<std::unique_ptr<moderation::Moderator>> moderators;
     for (const auto& model : models.models()) {
       if (model->classifier == nullptr) continue;
-      workers[model->fleet]->dispatcher().SetTenant(tenant->id, tenant->label, tenant->limits);
-      moderators.push_back(std::make_unique<Classifier>(internal, *model, tenant, moderation_probe));
+      moderators.push_back(std::make_unique<Classifier>(internal, *model, moderation_probe));
     }
     if (moderators.empty() && rules.policy != moderation::Policy::kOff) {
       return absl::InvalidArgumentError(
@@ -424,12 +427,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->held.Watch();
   all->OpenStore(options);
   BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
-                           if (all->shared_limits != nullptr) {
-                             all->shared_limits->SetTenant(tenant.id, tenant.name);
-                           }
-                           for (const auto& fleet : all->workers) {
-                             fleet->dispatcher().SetTenant(tenant.id, tenant.label, tenant.limits);
-                           }
+                           all->SetTenant(tenant);
                          }));
   all->tenants->Watch();
   all->authenticator = std::make_unique<Authenticator>(*all->tenants, *all->context.probe);

@@ -5,6 +5,7 @@
 
 #include "gateway/mapping/signature.h"
 #include "gateway/mapping/sse.h"
+#include "gateway/mapping/warnings.h"
 
 namespace baton::gateway {
 namespace {
@@ -108,6 +109,7 @@ Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, const Anthropi
   if (Json edits = AppliedEdits(wanted, answer.started()); !edits.is_null()) {
     message["context_management"] = std::move(edits);
   }
+  AddWarnings(*choice.finished, &message);
   return message;
 }
 
@@ -184,6 +186,7 @@ std::string AnthropicEvents::End(const v1::Usage& usage) {
                {"usage", AnthropicUsage(usage)}};
   if (Json edits = AppliedEdits(wanted_, started_); !edits.is_null())
     last["context_management"] = std::move(edits);
+  AddWarnings(finished_, &last);
   return Event("message_delta", last) + Event("message_stop", {{"type", "message_stop"}});
 }
 

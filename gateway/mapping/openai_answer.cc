@@ -5,6 +5,7 @@
 
 #include "gateway/mapping/moderation.h"
 #include "gateway/mapping/sse.h"
+#include "gateway/mapping/warnings.h"
 
 namespace baton::gateway {
 namespace {
@@ -205,6 +206,7 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
     made["finish_reason"] = FinishOf(choice.finished->reason());
     made["stop_reason"] = StopReasonOf(*choice.finished);
     if (wanted.timing) made["baton_timing"] = TimingOf(*choice.finished);
+    AddWarnings(*choice.finished, &made);
     choices.push_back(std::move(made));
   }
   Json whole = {{"id", IdOf(kind, answer.started())},
@@ -257,6 +259,7 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
     if (event.has_finished() && !made["finish_reason"].is_null()) {
       made["stop_reason"] = StopReasonOf(event.finished());
       if (wanted_.timing) made["baton_timing"] = TimingOf(event.finished());
+      AddWarnings(event.finished(), &made);
     }
     bytes += Chunk(Json::array({std::move(made)}));
   };

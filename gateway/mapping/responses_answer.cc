@@ -7,6 +7,7 @@
 #include "gateway/mapping/openai_answer.h"
 #include "gateway/mapping/signature.h"
 #include "gateway/mapping/sse.h"
+#include "gateway/mapping/warnings.h"
 
 namespace baton::gateway {
 namespace {
@@ -121,6 +122,7 @@ Json Ended(const v1::Started& started, int64_t created, const Json& echo, const 
   frame["usage"] = ResponsesUsage(usage);
   const Json moderation = ModerationJson(finished);
   if (!moderation.is_null()) frame["moderation"] = moderation;
+  AddWarnings(finished, &frame);
   return frame;
 }
 

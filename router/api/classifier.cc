@@ -20,6 +20,8 @@ using moderation::Question;
 using moderation::Verdict;
 
 constexpr uint32_t kAlternatives = 10;
+// Ids of tenants are dense from 0, so those of their lanes are no tenant's.
+constexpr uint32_t kLane = uint32_t{1} << 31;
 
 // One verdict on its way: the requests for its questions.
 class Panel final : public moderation::Judgement {
@@ -122,7 +124,17 @@ class AnswerReader final : public ClientStream {
 
 }  // namespace
 
-std::shared_ptr<moderation::Judgement> Classifier::Judge(moderation::Passage passage, absl::Time deadline,
+Tenant Classifier::LaneOf(const Tenant& tenant) {
+  return {.id = admission::TenantId(tenant.id.value() | kLane),
+          .name = "moderation",
+          .label = "moderation",
+          .salt = tenant.salt,
+          .limits = {.weight = tenant.limits.weight, .concurrency = kConcurrency},
+          .internal = true};
+}
+
+std::shared_ptr<moderation::Judgement> Classifier::Judge(moderation::Passage passage, const Tenant& tenant,
+                                                         absl::Time deadline,
                                                          const telemetry::TraceContext& trace,
                                                          Callback done) {
   const moderation::ClassifierFormat& format = *model_.classifier;
@@ -136,6 +148,7 @@ std::shared_ptr<moderation::Judgement> Classifier::Judge(moderation::Passage pas
         }
         done(std::move(verdict));
       });
+  const auto lane = std::make_shared<const Tenant>(LaneOf(tenant));
   for (size_t i = 0; i < format.questions.size(); ++i) {
     v1::ChatRequest request;
     request.set_model(model_.name);
@@ -146,11 +159,10 @@ std::shared_ptr<moderation::Judgement> Classifier::Judge(moderation::Passage pas
     request.mutable_output()->set_top_logprobs(kAlternatives);
     request.mutable_output()->set_raw_text(true);
     const auto reader = std::make_shared<AnswerReader>(format, i, panel);
-    auto driver =
-        RequestDriver::Create(context_, reader, std::min(deadline, began + kPatience), "Moderate", trace);
+    auto driver = RequestDriver::Create(context_, reader, deadline, "Moderate", trace);
     reader->SetDriver(driver);
     const bool wanted = panel->Add(driver);
-    driver->StartInternal(tenant_, std::move(request));
+    driver->StartInternal(lane, std::move(request));
     if (!wanted) driver->OnCancelled();
   }
   return panel;

@@ -69,8 +69,9 @@ absl::Status Classifiers::CheckNone(std::string_view model) const {
 absl::StatusOr<std::optional<ModerationPlan>> Classifiers::Plan(const Classifiers* classifiers,
                                                                 const v1::Moderation& asked,
                                                                 const Tenant& tenant) {
-  const moderation::Rules rules =
-      tenant.moderation.value_or(classifiers != nullptr ? classifiers->rules_ : moderation::Rules());
+  const moderation::Rules rules = classifiers != nullptr
+                                      ? classifiers->RulesOf(tenant)
+                                      : tenant.moderation.value_or(moderation::Rules());
   BATON_ASSIGN_OR_RETURN(const Policy policy, PolicyOf(asked, rules.policy));
   if (policy < rules.policy) {
     return absl::PermissionDeniedError(
@@ -98,6 +99,7 @@ absl::StatusOr<std::optional<ModerationPlan>> Classifiers::Plan(const Classifier
   }
   plan.policy = policy;
   plan.fail_open = rules.fail_open;
+  plan.timeout = rules.timeout;
   if (asked.input() || rules.input) plan.input = "";
   return plan;
 }

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/status.h"
 #include "common/rpc/trace_metadata.h"
@@ -14,6 +18,7 @@
 #include "router/api/usage.h"
 #include "router/api/validation.h"
 #include "router/api/wire.h"
+#include "router/billing/ledger.h"
 
 namespace baton::router {
 
@@ -35,32 +40,37 @@ absl::Status CheckModerate(const v1::ModerateRequest& request) {
 }
 
 ModerateCall::ModerateCall(const CallContext& context, grpc::CallbackServerContext& server_context,
-                           grpc::ByteBuffer& response)
+                           Caller caller, grpc::ByteBuffer& response)
     : context_(context),
+      arrival_(context.clock->Now()),
       deadline_(DeadlineOf(server_context, *context.clock)),
       trace_(rpc::TraceOf(server_context)),
       server_context_(server_context),
       name_(NameCall(server_context)),
-      response_(response) {}
+      response_(response),
+      caller_(std::move(caller)) {}
 
 grpc::ServerUnaryReactor* ModerateCall::Start(const CallContext& context,
                                               grpc::CallbackServerContext* server_context,
-                                              const absl::Status& admitted, const grpc::ByteBuffer& bytes,
+                                              absl::StatusOr<Caller> caller, const grpc::ByteBuffer& bytes,
                                               grpc::ByteBuffer* response) {
-  auto call = std::shared_ptr<ModerateCall>(new ModerateCall(context, *server_context, *response));
+  absl::Status begun = caller.status();
+  auto call = std::shared_ptr<ModerateCall>(
+      new ModerateCall(context, *server_context, caller.ok() ? *std::move(caller) : Caller(), *response));
   call->self_ = call;
   call->alive_.emplace(*context.live, *call, call->deadline_);
-  absl::Status begun = admitted;
   if (begun.ok()) begun = call->Begin(bytes);
   if (!begun.ok()) call->End(begun);
   return call.get();
 }
 
 absl::Status ModerateCall::Begin(const grpc::ByteBuffer& bytes) {
+  BATON_RETURN_IF_ERROR(context_.fleets.front().dispatcher->AdmitCheapCall(caller_.tenant->id));
   v1::ModerateRequest request;
   BATON_RETURN_IF_ERROR(ParseMessage(bytes, &request, kMaxShortMessage));
   BATON_RETURN_IF_ERROR(CheckModerate(request));
   BATON_ASSIGN_OR_RETURN(moderator_, context_.classifiers->Find(request.model(), "model"));
+  timeout_ = context_.classifiers->RulesOf(*caller_.tenant).timeout;
   {
     absl::MutexLock lock(&mutex_);
     answer_.set_model(moderator_->name());
@@ -91,7 +101,8 @@ void ModerateCall::Next(size_t text) {
     return;
   }
   auto judgement =
-      moderator_->Judge({.text = *std::move(piece), .answer = false}, deadline_, trace_,
+      moderator_->Judge({.text = *std::move(piece), .answer = false}, *caller_.tenant,
+                        std::min(deadline_, context_.clock->Now() + timeout_), trace_,
                         [self = shared_from_this(), text](absl::StatusOr<moderation::Verdict> verdict) {
                           self->OnVerdict(text, std::move(verdict));
                         });
@@ -137,14 +148,44 @@ std::function<void()> ModerateCall::AtDrain() {
   return [self] { self->End(DrainingError()); };
 }
 
+void ModerateCall::Record(absl::StatusCode code, const v1::ModerateResponse& answer) const {
+  // Strangers, of whom there may be any number, leave no line.
+  if (context_.ledger == nullptr || caller_.tenant == nullptr) return;
+  billing::UsageRecord record;
+  record.ended = absl::Now();
+  record.request_id = name_.id;
+  record.client_request_id = name_.client_id;
+  record.trace_id = trace_.TraceIdText();
+  record.method = "Moderate";
+  record.tenant = caller_.tenant->name;
+  record.key = caller_.key;
+  record.model = answer.model();
+  record.code = code;
+  record.e2e = absl::ToDoubleSeconds(context_.clock->Now() - arrival_);
+  record.moderation.emplace();
+  record.moderation->unavailable = code == absl::StatusCode::kUnavailable;
+  record.moderation->tokens = answer.moderation_tokens();
+  std::set<std::string> categories;
+  for (const v1::ModerationResult& result : answer.results()) {
+    if (!result.flagged()) continue;
+    record.moderation->flagged = true;
+    for (const v1::ModerationCategory& category : result.categories()) categories.insert(category.name());
+  }
+  record.moderation->categories.assign(categories.begin(), categories.end());
+  context_.ledger->Record(std::move(record), [] {});
+}
+
 void ModerateCall::End(const absl::Status& status) {
   std::vector<Text> texts;
+  v1::ModerateResponse answer;
   {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(ended_, true)) return;
     texts.swap(texts_);
     if (status.ok()) response_ = SerializeMessage(answer_);
+    answer.Swap(&answer_);
   }
+  Record(status.code(), answer);
   for (const Text& text : texts) {
     if (text.judgement != nullptr && !status.ok()) text.judgement->Cancel();
   }

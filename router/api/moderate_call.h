@@ -28,11 +28,11 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
                            public LiveCall,
                            public std::enable_shared_from_this<ModerateCall> {
  public:
-  // Handles `bytes`, a ModerateRequest of a caller that was let in; `admitted` says so, or why not.
-  // `response` lives until the call was finished.
+  // Handles `bytes`, a ModerateRequest of `caller`, or of a stranger, who is told why. `response` lives until
+  // the call was finished.
   static grpc::ServerUnaryReactor* Start(const CallContext& context,
                                          grpc::CallbackServerContext* server_context,
-                                         const absl::Status& admitted, const grpc::ByteBuffer& bytes,
+                                         absl::StatusOr<Caller> caller, const grpc::ByteBuffer& bytes,
                                          grpc::ByteBuffer* response);
 
   std::function<void()> IfStalled(absl::Time) override { return nullptr; }
@@ -45,18 +45,21 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
     std::shared_ptr<moderation::Judgement> judgement;
   };
 
-  ModerateCall(const CallContext& context, grpc::CallbackServerContext& server_context,
+  ModerateCall(const CallContext& context, grpc::CallbackServerContext& server_context, Caller caller,
                grpc::ByteBuffer& response);
   absl::Status Begin(const grpc::ByteBuffer& bytes);
   // Asks for the text's next verdict; or it is done.
   void Next(size_t text);
   void OnVerdict(size_t text, absl::StatusOr<moderation::Verdict> verdict);
+  // What is kept of the call: none of its texts.
+  void Record(absl::StatusCode code, const v1::ModerateResponse& answer) const;
   // The first end counts.
   void End(const absl::Status& status);
   void OnCancel() override { End(absl::CancelledError("the client went away")); }
   void OnDone() override { const std::shared_ptr<ModerateCall> self = std::move(self_); }
 
   const CallContext& context_;
+  const absl::Time arrival_;
   const absl::Time deadline_;
   const telemetry::TraceContext trace_;
   std::optional<LiveCalls::Guard> alive_;  // once it can be asked
@@ -65,7 +68,10 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
   const CallName name_;
   grpc::ByteBuffer& response_;
   std::shared_ptr<ModerateCall> self_;          // until OnDone
-  moderation::Moderator* moderator_ = nullptr;  // set by Begin, before the first verdict
+  const Caller caller_;  // no tenant: a stranger
+  // Set by Begin, before the first verdict.
+  moderation::Moderator* moderator_ = nullptr;
+  absl::Duration timeout_;  // of each verdict
 
   absl::Mutex mutex_;
   std::vector<Text> texts_ ABSL_GUARDED_BY(mutex_);

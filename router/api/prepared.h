@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "common/kv/index/block_hash.h"
@@ -27,6 +28,7 @@ struct ModerationPlan {
   moderation::Moderator* moderator = nullptr;  // never null; it outlives every request
   moderation::Policy policy = moderation::Policy::kBlock;
   bool fail_open = false;
+  absl::Duration timeout = absl::InfiniteDuration();  // of each verdict
   // The message that is answered, or its end.
   std::string question;
   // The prompt's text, if it is judged too.
@@ -65,6 +67,8 @@ struct Prepared {
   bool open_ended = false;
   // The client wants to hear how far the prompt is.
   bool progress = false;
+  // On the request's settings; told with the first choice's end.
+  std::vector<v1::Warning> hints;
   // The client wants token ids too (the router always asks for them).
   bool token_ids = false;
   // Nothing: no classifier looks at it.

@@ -345,7 +345,7 @@ void RequestDriver::Do(Judge& judge) {
     }
   }
   judgements_[choice] = flow_.moderator()->Judge(
-      std::move(judge.passage), deadline_, judge.trace,
+      std::move(judge.passage), *tenant_, judge.deadline, judge.trace,
       [self = shared_from_this(), choice](absl::StatusOr<moderation::Verdict> verdict) {
         auto held = std::make_shared<absl::StatusOr<moderation::Verdict>>(std::move(verdict));
         self->Post([choice, held](RequestFlow& flow) { return flow.OnVerdict(choice, std::move(*held)); });

@@ -416,6 +416,7 @@ void RequestFlow::EndChoice(int choice, v1::Finished finished, Actions* actions)
   ChoiceState& state = choices_[choice];
   finished.set_choice(choice);
   if (state.moderated != nullptr || prompt_moderated_ != nullptr) TellModeration(choice, &finished);
+  if (choice == 0) finished.mutable_warnings()->Add(prepared_.hints.begin(), prepared_.hints.end());
   outcome_.reasons.push_back(finished.reason());
   state.state = State::kDone;
   state.done = true;

@@ -69,6 +69,7 @@ struct Judge {
   static constexpr int kPrompt = -1;
   int choice;
   moderation::Passage passage;
+  absl::Time deadline;
   telemetry::TraceContext trace;
 };
 // No verdict is wanted any more.
@@ -299,6 +300,7 @@ class RequestFlow {
   // Through the gate: what may be sent is, what is due is judged, and what has ended ends.
   void Moderate(int choice, Actions* actions);
   void JudgePrompt(Actions* actions);
+  void AskForVerdict(int choice, moderation::Passage passage, Actions* actions);
   void OnPromptVerdict(bool bad, Actions* actions);
   // The answer ends here, by the classifier's verdict.
   void Block(int choice, Actions* actions);

@@ -48,11 +48,7 @@ void RequestFlow::Moderate(int choice, Actions* actions) {
   }
   for (v1::Delta& delta : passed) SendDelta(choice, std::move(delta), actions);
   if (auto text = moderated.gate.Next(); text.has_value()) {
-    ++judging_;
-    actions->push_back(
-        Judge{.choice = choice,
-              .passage = {.text = *std::move(text), .question = prepared_.moderation->question},
-              .trace = trace_.context()});
+    AskForVerdict(choice, {.text = *std::move(text), .question = prepared_.moderation->question}, actions);
   }
   // With POLICY_SCORE the prompt's verdict may still be out.
   if (!moderated.ending.has_value() || !moderated.gate.Done()) return;
@@ -62,11 +58,16 @@ void RequestFlow::Moderate(int choice, Actions* actions) {
 
 void RequestFlow::JudgePrompt(Actions* actions) {
   auto text = prompt_moderated_->gate.Next();
-  if (!text.has_value()) return;
+  if (text.has_value()) AskForVerdict(Judge::kPrompt, {.text = *std::move(text), .answer = false}, actions);
+}
+
+void RequestFlow::AskForVerdict(int choice, moderation::Passage passage, Actions* actions) {
   ++judging_;
-  actions->push_back(Judge{.choice = Judge::kPrompt,
-                           .passage = {.text = *std::move(text), .answer = false},
-                           .trace = trace_.context()});
+  actions->push_back(
+      Judge{.choice = choice,
+            .passage = std::move(passage),
+            .deadline = std::min(options_.deadline, clock_.Now() + prepared_.moderation->timeout),
+            .trace = trace_.context()});
 }
 
 Actions RequestFlow::OnVerdict(int choice, absl::StatusOr<moderation::Verdict> verdict) {

@@ -17,6 +17,7 @@
 #include "router/api/overflow.h"
 #include "router/api/prompt.h"
 #include "router/api/reusable_parts.h"
+#include "router/api/settings_hints.h"
 #include "router/api/validation.h"
 
 namespace baton::router {
@@ -36,6 +37,10 @@ absl::Status TooLargeForOneMessage(int choices, uint32_t max_tokens, uint32_t ma
                       "ask for at most {}, or take them as a stream, or raise max_answer_bytes",
                       choices, max_tokens, max_answer_bytes, most)),
       v1::REASON_ANSWER_TOO_LARGE);
+}
+
+bool Clamps(const v1::Overflow& overflow) {
+  return overflow.mode() == v1::Overflow::MODE_CLAMP_OUTPUT || overflow.clamp_output();
 }
 
 // The checks that Generate and Chat share.
@@ -76,7 +81,7 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request, uint3
         "output.prompt_logprobs: not with options.idempotency_key: what is told of a prompt is not kept; "
         "leave out one or the other");
   }
-  if (model.max_tokens > 0 && request.stop().max_tokens() > model.max_tokens) {
+  if (model.max_tokens > 0 && request.stop().max_tokens() > model.max_tokens && !Clamps(request.overflow())) {
     return absl::InvalidArgumentError(
         fmt::format("stop.max_tokens: {}, and answers of model \"{}\" have at most {} here: ask for no more",
                     request.stop().max_tokens(), model.name, model.max_tokens));
@@ -118,10 +123,6 @@ absl::Status CheckContinued(const ServedModel& model, const v1::ChatRequest& req
     return refused("the thinking that it begins with has no end: leave it out");
   }
   return absl::OkStatus();
-}
-
-bool Clamps(const v1::Overflow& overflow) {
-  return overflow.mode() == v1::Overflow::MODE_CLAMP_OUTPUT || overflow.clamp_output();
 }
 
 // Contexts that a prompt may be long before it is cut.
@@ -227,8 +228,15 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model.defaults, prepared.seed);
+  prepared.hints =
+      HintsOn(request.sampling(), decode.sampling().temperature(), /*free_text=*/!decode.has_grammar());
   v1::StopConditions& stop = *decode.mutable_stop();
   stop = request.stop();
+  if (model.max_tokens > 0 && stop.max_tokens() > model.max_tokens) {
+    prepared.hints.push_back(LoweredMaxTokens(stop.max_tokens(), model.max_tokens));
+    stop.set_max_tokens(static_cast<uint32_t>(model.max_tokens));
+    prepared.context.set_clamped_max_tokens(stop.max_tokens());
+  }
   if (request.options().prefill_only()) stop.set_max_tokens(0);
   const int64_t prompt_tokens = decode.token_ids_size();
   BATON_ASSIGN_OR_RETURN(uint32_t max_tokens,

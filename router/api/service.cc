@@ -161,7 +161,8 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
 
 grpc::ServerUnaryReactor* InferenceService::Moderate(CallbackServerContext* context,
                                                      const ByteBuffer* request, ByteBuffer* response) {
-  return ModerateCall::Start(context_, context, AuthenticateCheapCall(*context).status(), *request, response);
+  return ModerateCall::Start(context_, context, context_.authenticator->Authenticate(CredentialsOf(*context)),
+                             *request, response);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* context,

@@ -10,7 +10,7 @@ namespace baton::router::moderation {
 absl::StatusOr<Rules> ParseRules(const model::Json& json, const std::string& where) {
   if (!json.is_object()) return absl::InvalidArgumentError(fmt::format("{}: not an object", where));
   for (const auto& [name, value] : json.items()) {
-    if (name == "policy" || name == "input" || name == "fail_open") continue;
+    if (name == "policy" || name == "input" || name == "fail_open" || name == "timeout_seconds") continue;
     return absl::InvalidArgumentError(fmt::format("{}: unknown field \"{}\"", where, name));
   }
   model::JsonFields fields(json, where);
@@ -18,6 +18,8 @@ absl::StatusOr<Rules> ParseRules(const model::Json& json, const std::string& whe
   const std::string policy = fields.Text("policy");
   rules.input = fields.Flag("input", false);
   rules.fail_open = fields.Flag("fail_open", false);
+  rules.timeout = absl::Seconds(
+      fields.Number("timeout_seconds", {.low = 0.1, .high = 600}, absl::ToDoubleSeconds(rules.timeout)));
   BATON_RETURN_IF_ERROR(fields.status());
   if (policy == "block") {
     rules.policy = Policy::kBlock;

@@ -3,7 +3,8 @@
 //
 //   "moderation": {"policy": "block",    "off", "score" or "block" (v1::Moderation.Policy)
 //                  "input": false,       judge prompts too
-//                  "fail_open": false}   a classifier that does not answer lets text pass
+//                  "fail_open": false,   a classifier that does not answer lets text pass
+//                  "timeout_seconds": 10}  time that a verdict may take; 0.1 to 600
 //
 // Plain data; any thread.
 #pragma once
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/model/config/json_fields.h"
 
 namespace baton::router::moderation {
@@ -23,6 +25,8 @@ struct Rules {
   Policy policy = Policy::kOff;
   bool input = false;
   bool fail_open = false;
+  // A verdict that takes longer is given up.
+  absl::Duration timeout = absl::Seconds(10);
   friend bool operator==(const Rules&, const Rules&) = default;
 };
 

@@ -13,6 +13,10 @@
 #include "baton/v1/generation.pb.h"
 #include "common/telemetry/trace_context.h"
 
+namespace baton::router {
+struct Tenant;
+}
+
 namespace baton::router::moderation {
 
 struct Passage {
@@ -57,8 +61,9 @@ class Moderator {
   // Bytes of text and question together that a passage may have.
   virtual size_t room() const = 0;
   // `done` exactly once, on any thread, possibly before Judge returns. An error: there is no verdict, and it
-  // says why. `deadline`: the client's, on the router's clock; a verdict may be given up sooner.
-  virtual std::shared_ptr<Judgement> Judge(Passage passage, absl::Time deadline,
+  // says why. The verdict takes its turn as one of `tenant`, and meets no KV but that of its texts.
+  // `deadline`, on the router's clock: it is given up then.
+  virtual std::shared_ptr<Judgement> Judge(Passage passage, const Tenant& tenant, absl::Time deadline,
                                            const telemetry::TraceContext& trace, Callback done) = 0;
 };
 

@@ -50,14 +50,14 @@ class Models(unittest.TestCase):
         self.assertEqual((len(coder["prefill"]), "prefill" in guard), (1, False))
         for address in coder["prefill"] + coder["decode"] + guard["decode"]:
             self.assertIn(address, services)
-        self.assertEqual(file["moderation"], {"policy": "block", "input": True, "fail_open": False})
+        self.assertEqual(file["moderation"], {"policy": "block", "input": True, "fail_open": False, "timeout_seconds": 2.5})
         self.assertNotIn("moderation", models_file(Release({"models": {"guard": GUARD}})))
 
     def test_who_may_use_a_model_and_how_much(self):
-        limits = {"tenants": ["ads"], "maxTokens": 512, "requestsPerMinute": 60, "promptTokensPerMinute": 2000000, "outputTokensPerMinute": 0}
+        limits = {"tenants": ["ads"], "maxTokens": 512, "defaultMaxTokens": 128, "requestsPerMinute": 60, "promptTokensPerMinute": 2000000, "outputTokensPerMinute": 0}
         (own,) = models_file(Release({"models": {"own": {"model": GUARD["model"], **limits}}}))["models"]
         told = {name: own[name] for name in own if name not in ("name", "folder", "decode", "prefill")}
-        self.assertEqual(told, {"tenants": ["ads"], "max_tokens": 512, "requests_per_minute": 60, "prompt_tokens_per_minute": 2000000})
+        self.assertEqual(told, {"tenants": ["ads"], "max_tokens": 512, "default_max_tokens": 128, "requests_per_minute": 60, "prompt_tokens_per_minute": 2000000})
         for wrong in ({"tenants": []}, {"tenants": "ads"}, {"maxTokens": -1}, {"requestsPerMinute": "many"}):
             with self.assertRaises(Refused):
                 Release({"models": {"own": {"model": GUARD["model"], **wrong}}})

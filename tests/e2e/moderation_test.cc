@@ -4,9 +4,15 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <thread>
+#include <vector>
 
+#include "common/base/check.h"
+#include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/folded_answer.h"
@@ -25,18 +31,21 @@ class ModerationTest : public ::testing::Test {
  protected:
   ModerationTest()
       : models_(fs::path(::testing::TempDir()) / fmt::format("moderation_e2e.{}.json", getpid())),
-        judge_(std::make_unique<Process>("baton-decode", JudgeArguments("127.0.0.1:0"))) {}
-  ~ModerationTest() override { fs::remove(models_); }
-
-  static std::vector<std::string> JudgeArguments(const std::string& listen) {
-    return {
-        "--exit-with-parent", "--model", kGuard,      "--listen", listen,        "--metrics", "127.0.0.1:0",
-        "--kv-memory",        "32MiB",   "--threads", "1",        "--worker-id", "judge"};
+        folder_(fs::path(::testing::TempDir()) / fmt::format("moderation_e2e.{}", getpid())) {}
+  ~ModerationTest() override {
+    fs::remove(models_);
+    fs::remove_all(folder_);
   }
 
-  void Start(const std::string& rules = "", FleetOptions options = {}) {
+  void Start(const std::string& rules = "", FleetOptions options = {}, const std::string& guard = kGuard) {
+    judge_ = std::make_unique<Process>(
+        "baton-decode",
+        std::vector<std::string>{"--exit-with-parent", "--model", guard, "--listen", "127.0.0.1:0",
+                                 "--metrics", "127.0.0.1:0", "--kv-memory", "32MiB", "--threads", "1",
+                                 "--worker-id", "judge", "--fleet-keepalive", kPatientKeepalive});
     nlohmann::json file = {
-        {"models", {{{"folder", kGuard}, {"classifier", "auto"}, {"decode", {judge_->grpc()}}}}}};
+        {"models",
+         {{{"folder", guard}, {"name", "baton-guard"}, {"classifier", "auto"}, {"decode", {judge_->grpc()}}}}}};
     if (!rules.empty()) file["moderation"] = nlohmann::json::parse(rules);
     std::ofstream(models_) << file;
     options.router_flags = {"--models", models_};
@@ -65,7 +74,33 @@ class ModerationTest : public ::testing::Test {
     return request;
   }
 
-  const fs::path models_;
+  // The shipped classifier with random weights: it writes anything.
+  std::string RandomGuard(uint64_t seed) const {
+    fs::copy(kGuard, folder_, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    const fs::path path = folder_ / "model.safetensors";
+    std::ifstream file(path, std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const auto tensors = nlohmann::json::parse(bytes.substr(sizeof header, header));
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal(0, 0.1f);
+    for (const auto& [name, tensor] : tensors.items()) {
+      if (name == "__metadata__") continue;
+      BATON_CHECK(tensor["dtype"] == "BF16" || tensor["dtype"] == "F32") << tensor["dtype"];
+      const size_t size = tensor["dtype"] == "BF16" ? 2 : 4;
+      const auto first = tensor["data_offsets"][0].get<size_t>(), end = tensor["data_offsets"][1].get<size_t>();
+      for (size_t i = first; i < end; i += size) {
+        const float value = normal(random);
+        // Of a float32, the higher half is the bfloat16.
+        std::memcpy(&bytes[sizeof header + header + i], reinterpret_cast<const char*>(&value) + 4 - size, size);
+      }
+    }
+    std::ofstream(path, std::ios::binary) << bytes;
+    return folder_;
+  }
+
+  const fs::path models_, folder_;
   std::unique_ptr<Process> judge_;
   std::unique_ptr<Fleet> fleet_;
 };
@@ -154,6 +189,68 @@ TEST_F(ModerationTest, AKilledClassifierLetsTheAnswerPassIfTheOperatorSaysSo) {
   EXPECT_TRUE(answer.end().moderation().unavailable());
   const Answer less = fleet_->Chat(Request("", v1::Moderation::POLICY_OFF));
   EXPECT_TRUE(absl::IsPermissionDenied(less.status)) << less.status;
+}
+
+// A stopped process answers nothing, and its connection lives.
+TEST_F(ModerationTest, AClassifierThatHangsIsGivenUpInTime) {
+  Start(R"({"policy": "block", "timeout_seconds": 1})");
+  judge_->Signal(SIGSTOP);
+  judge_->AwaitStopped();
+  const Answer answer = fleet_->Chat(Request("", v1::Moderation::POLICY_UNSPECIFIED));
+  EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
+  EXPECT_EQ(answer.text, "");
+  EXPECT_EQ(rpc::ReasonOf(answer.status), "CLASSIFIER_UNAVAILABLE") << answer.status;
+  v1::ModerateRequest request;
+  request.add_texts(kThreat);
+  grpc::ClientContext context;
+  v1::ModerateResponse response;
+  EXPECT_EQ(fleet_->stub().Moderate(&context, request, &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+  judge_->Signal(SIGCONT);
+  EXPECT_TRUE(Await([&] { return fleet_->Chat(Request("", v1::Moderation::POLICY_UNSPECIFIED)).status.ok(); },
+                    "a verdict of the classifier that goes on"));
+  fleet_->ExpectNothingHeld();
+}
+
+// One slow process judges two dozen answers at a time: each is as it would be without.
+TEST_F(ModerationTest, ASlowClassifierUnderLoadDelaysAndChangesNothing) {
+  Start(R"({"policy": "off", "timeout_seconds": 600})");
+  constexpr int kAnswers = 24;
+  const auto ask = [&](int i, v1::Moderation::Policy policy) {
+    v1::ChatRequest request = Request("", policy);
+    request.mutable_conversation()->mutable_messages(0)->set_content(fmt::format("Tell me about fox {}.", i));
+    request.mutable_stop()->set_max_tokens(120);
+    request.mutable_stop()->set_ignore_eos(true);
+    return fleet_->Chat(request);
+  };
+  std::vector<Answer> answers(kAnswers);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kAnswers; ++i) {
+    clients.emplace_back([&, i] { answers[i] = ask(i, v1::Moderation::POLICY_BLOCK); });
+  }
+  for (std::thread& client : clients) client.join();
+  int whole = 0;
+  for (int i = 0; i < kAnswers; ++i) {
+    ASSERT_TRUE(answers[i].status.ok()) << answers[i].status;
+    const Answer alone = ask(i, v1::Moderation::POLICY_OFF);
+    if (answers[i].end().reason() == v1::FINISH_REASON_CONTENT_FILTER) {
+      EXPECT_EQ(alone.text.substr(0, answers[i].text.size()), answers[i].text);
+      continue;
+    }
+    EXPECT_EQ(answers[i].text, alone.text);
+    EXPECT_GE(answers[i].end().moderation().verdicts(), 2u);
+    ++whole;
+  }
+  EXPECT_GT(whole, kAnswers / 2) << "the classifier takes most harmless answers for harmful";
+  fleet_->ExpectNothingHeld();
+}
+
+TEST_F(ModerationTest, AClassifierThatWritesGarbageGivesNoVerdict) {
+  Start(R"({"policy": "block"})", {}, RandomGuard(7));
+  const Answer answer = fleet_->Chat(Request("", v1::Moderation::POLICY_UNSPECIFIED));
+  EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
+  EXPECT_EQ(answer.text, "");
+  EXPECT_EQ(rpc::ReasonOf(answer.status), "CLASSIFIER_UNAVAILABLE") << answer.status;
+  fleet_->ExpectNothingHeld();
 }
 
 }  // namespace

@@ -84,27 +84,28 @@ def llama_modes(program, draft_model):
     shown = subprocess.run([program, "--help"], capture_output=True, text=True, errors="replace")
     knows = shown.stdout + shown.stderr
     yield "off", [], None
-    for kind in ("ngram-simple", "ngram-map-k", "ngram-cache"):
+    for kind in ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"):
         yield kind, ["--spec-type", kind], None if "--spec-type" in knows and kind in knows else "this llama-server has no --spec-type " + kind
     if draft_model is None:
         yield "draft", [], "no --draft-model was given"
     else:
-        yield "draft", ["--model-draft", draft_model], None if "--model-draft" in knows else "this llama-server has no --model-draft"
+        # Newer ones load a draft model and draft nothing unless they are told the kind.
+        kind = ["--spec-type", "draft-simple"] if "draft-simple" in knows else []
+        yield "draft", [*kind, "--model-draft", draft_model], None if "--model-draft" in knows else "this llama-server has no --model-draft"
 
 
 class BatonServer:
-    """baton serve, with a draft model if there is one, until the end of the block: requests say how they are drafted for."""
+    """baton serve with a draft of the model, if `draft` has flags of one, until the end of the block: requests say how they are drafted for."""
 
-    def __init__(self, options):
-        self.options = options
+    def __init__(self, options, draft):
+        self.options, self.draft = options, draft
 
     def __enter__(self):
         options, self.folder, self.said = self.options, tempfile.TemporaryDirectory(), tempfile.TemporaryFile()
         announced = pathlib.Path(self.folder.name) / "addresses.json"
         command = [BATON, "serve", "--model", options.model, "--prefill", "0", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--weights", options.weights,
-                   "--announce", announced, "--exit-with-parent"]
+                   "--announce", announced, "--exit-with-parent", *self.draft]
         command += ["--threads", str(options.threads)] if options.threads else []
-        command += ["--draft-model", options.draft_model] if options.draft_model else []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self.said)
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
@@ -166,17 +167,20 @@ class Mode:
 
 
 def baton_modes(options, servers):
-    hows = {"off": "off", "ngram": "ngram", "draft": "draft-model"}
+    # One server has one draft of the model: a 4-bit copy, or a model of its own.
+    drafts = [(["--self-draft"], {"off": "off", "ngram": "ngram", "auto": "auto", "self": "self"})]
     if options.draft_model is None:
         print("baton draft: not here: no --draft-model was given")
-        del hows["draft"]
-    try:
-        server = servers.enter_context(BatonServer(options))
-    except (RuntimeError, OSError) as error:
-        print(f"baton: not here: {error}")
-        return
-    for name, how in hows.items():
-        yield Mode("baton", name, lambda prompt, how=how: server.tokens_per_second(how, prompt))
+    else:
+        drafts.append((["--draft-model", options.draft_model], {"draft": "draft-model"}))
+    for flags, hows in drafts:
+        try:
+            server = servers.enter_context(BatonServer(options, flags))
+        except (RuntimeError, OSError) as error:
+            print(f"baton {', '.join(hows)}: not here: {error}")
+            continue
+        for name, how in hows.items():
+            yield Mode("baton", name, lambda prompt, how=how, server=server: server.tokens_per_second(how, prompt))
 
 
 def llama_server_modes(options, servers):

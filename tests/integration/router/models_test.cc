@@ -292,6 +292,47 @@ TEST_F(RouterModelLimitsTest, AnswersOfAModelHaveAtMostItsTokens) {
   EXPECT_TRUE(AskAs(true, RequestFor("common", 300)).status.ok());
 }
 
+// With `clamp_output`, as over HTTP, a larger number is lowered, and the client is told.
+TEST_F(RouterModelLimitsTest, ALargerNumberIsLoweredForWhoTakesLess) {
+  FakeWorker* decode = AddWorker();
+  Start({.max_tokens = 7});
+  v1::GenerateRequest request = RequestFor("own", 8);
+  request.mutable_overflow()->set_clamp_output(true);
+  const Answer lowered = AskAs(true, request);
+  ASSERT_TRUE(lowered.status.ok()) << lowered.status;
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 7u);
+  EXPECT_EQ(lowered.started.at(0).context().clamped_max_tokens(), 7u);
+  ASSERT_EQ(lowered.finished.at(0).warnings_size(), 1);
+  EXPECT_EQ(lowered.finished.at(0).warnings(0).kind(), v1::Warning::KIND_SETTING);
+  EXPECT_EQ(lowered.finished.at(0).warnings(0).message(),
+            "max_tokens: 8 were asked for, and answers of this model have at most 7 here");
+  request.mutable_stop()->set_max_tokens(7);
+  EXPECT_TRUE(AskAs(true, request).finished.at(0).warnings().empty());
+}
+
+TEST_F(RouterModelLimitsTest, ARequestThatNamesNoNumberGetsTheOperatorsDefault) {
+  FakeWorker* decode = AddWorker();
+  Start({.max_tokens = 700, .default_max_tokens = 300});
+  ASSERT_TRUE(AskAs(true, RequestFor("own")).status.ok());
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 300u) << "the model's own is 256";
+  ASSERT_TRUE(AskAs(true, RequestFor("own", 700)).status.ok());
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 700u);
+}
+
+TEST_F(RouterModelLimitsTest, HintsComeWithTheFirstChoice) {
+  AddWorker();
+  Start({});
+  v1::GenerateRequest request = RequestFor("own", 3);
+  request.mutable_sampling()->set_temperature(1.9f);
+  request.mutable_options()->set_n(2);
+  const Answer answer = AskAs(true, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  ASSERT_EQ(answer.finished.size(), 2u);
+  for (const v1::Finished& finished : answer.finished) {
+    EXPECT_EQ(finished.warnings_size(), finished.choice() == 0 ? 1 : 0);
+  }
+}
+
 TEST_F(RouterModelLimitsTest, AModelsRateHoldsForAllThatUseItAndForNoOtherModel) {
   AddWorker();
   Start({.requests_per_minute = 2});

@@ -11,6 +11,8 @@
 #include "common/text/detokenizer.h"
 #include "kserve/v2.grpc.pb.h"
 #include "nlohmann/json.hpp"
+#include "router/api/classifier.h"
+#include "router/tenancy/api_key.h"
 #include "tests/integration/router/router_fixture.h"
 #include "tests/patience.h"
 
@@ -548,6 +550,117 @@ TEST_F(RouterModerationTest, TheAuditLineHasTheVerdictAndNoText) {
   EXPECT_GT(record["moderation"]["tokens"], 0);
   EXPECT_FALSE(std::getline(lines, line)) << "verdicts have no lines of their own";
   fs::remove(log);
+}
+
+TEST_F(RouterModerationTest, TheAuditLineOfABlockedPromptHasNoText) {
+  const std::string log = fmt::format("{}/moderation_prompt.{}.jsonl", ::testing::TempDir(), getpid());
+  RouterOptions options;
+  options.audit_log = log;
+  StartBoth(options);
+  v1::GenerateRequest request = Moderated(v1::Moderation::POLICY_BLOCK, "tell me evil things");
+  request.mutable_options()->mutable_moderation()->set_input(true);
+  ASSERT_TRUE(Generate(request).status.ok());
+  router_->Stop();
+  std::ifstream lines(log);
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_THAT(line, Not(HasSubstr("evil")));
+  EXPECT_THAT(line, Not(HasSubstr("things")));
+  const auto record = nlohmann::json::parse(line);
+  EXPECT_EQ(record["finish_reasons"][0], "CONTENT_FILTER");
+  EXPECT_EQ(record["moderation"]["flagged"], true);
+  EXPECT_EQ(record["moderation"]["input"], true);
+  EXPECT_GT(record["moderation"]["tokens"], 0);
+  EXPECT_FALSE(std::getline(lines, line));
+  fs::remove(log);
+}
+
+TEST_F(RouterModerationTest, ModerateLeavesAnAuditLineWithoutTexts) {
+  const std::string log = fmt::format("{}/moderate_audit.{}.jsonl", ::testing::TempDir(), getpid());
+  RouterOptions options;
+  options.audit_log = log;
+  StartBoth(options);
+  v1::ModerateRequest request;
+  request.add_texts("good words");
+  request.add_texts("so evil");
+  v1::ModerateResponse response;
+  ASSERT_TRUE(Moderate(request, &response).ok());
+  judge_->Kill();
+  EXPECT_TRUE(absl::IsUnavailable(Moderate(request, &response)));
+  router_->Stop();
+  std::ifstream lines(log);
+  std::vector<nlohmann::json> records;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_THAT(line, Not(HasSubstr("evil")));
+    EXPECT_THAT(line, Not(HasSubstr("words")));
+    records.push_back(nlohmann::json::parse(line));
+  }
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0]["method"], "Moderate");
+  EXPECT_EQ(records[0]["model"], "guard");
+  EXPECT_EQ(records[0]["code"], "OK");
+  EXPECT_EQ(records[0]["moderation"]["flagged"], true);
+  EXPECT_EQ(records[0]["moderation"]["categories"], nlohmann::json({"threat"}));
+  EXPECT_EQ(records[0]["moderation"]["tokens"], response.moderation_tokens());
+  EXPECT_EQ(records[1]["code"], "UNAVAILABLE");
+  EXPECT_EQ(records[1]["moderation"]["unavailable"], true);
+  fs::remove(log);
+}
+
+// Each tenant has a lane of its own in the classifier's queue, and a salt of its own in its cache.
+TEST_F(RouterModerationTest, OneTenantsVerdictsKeepNoOthersWaiting) {
+  tenants_ = fmt::format("{}/moderation_tenants.{}.json", ::testing::TempDir(), getpid());
+  const NewApiKey few = MakeApiKey();
+  std::ofstream(tenants_) << fmt::format(
+      R"({{"tenants": [{{"name": "many", "anonymous": true}},
+                       {{"name": "few", "keys": [{{"id": "{}", "sha256": "{}"}}]}}]}})",
+      few.id, few.sha256);
+  RouterOptions options;
+  options.tenants.file = tenants_;
+  StartBoth(options);
+  // Verdicts on "endless" texts never come.
+  judge_->SetScript([this](const baton::fleet::v1::DecodeRequest& request) {
+    if (PromptOf(request).find("endless") == std::string::npos) return VerdictOn(request);
+    return Script{Step::Accept(), Step::Hold()};
+  });
+  struct Call {
+    grpc::ClientContext context;
+    v1::ModerateResponse response;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ModerateResponse>> reader;
+    grpc::Status status;
+  };
+  grpc::CompletionQueue queue;
+  std::vector<std::unique_ptr<Call>> calls;
+  constexpr int kTexts = 32;
+  v1::ModerateRequest endless;
+  for (int i = 0; i < kTexts; ++i) endless.add_texts("endless");
+  // As many as may run at a time, and some that wait.
+  for (int i = 0; i < Classifier::kConcurrency / kTexts + 1; ++i) {
+    Call& call = *calls.emplace_back(std::make_unique<Call>());
+    call.reader = stub_->AsyncModerate(&call.context, endless, &queue);
+    call.reader->Finish(&call.response, &call.status, &call);
+  }
+  ASSERT_TRUE(judge_->Await(
+      [](const FakeWorker::Counts& counts) { return counts.held == Classifier::kConcurrency; }));
+  grpc::ClientContext context;
+  context.AddMetadata("x-api-key", few.key);
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
+  v1::ModerateRequest request;
+  request.add_texts("so evil");
+  v1::ModerateResponse response;
+  const absl::Status status = rpc::FromGrpc(stub_->Moderate(&context, request, &response));
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(response.results(0).flagged());
+  const auto asked = judge_->requests();
+  EXPECT_EQ(asked.size(), Classifier::kConcurrency + 1u) << "more of one tenant's run at a time";
+  EXPECT_NE(asked.front().salt(), asked.back().salt());
+  for (const auto& call : calls) call->context.TryCancel();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+  }
+  queue.Shutdown();
 }
 
 // The same gate stands before the KServe protocol, whole and streamed.

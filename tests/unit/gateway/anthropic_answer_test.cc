@@ -114,5 +114,17 @@ TEST(AnthropicAnswerTest, ACallThatWasCutIsText) {
   EXPECT_EQ(whole["content"].dump(), R"([{"type":"text","text":"{\"x\":"}])");
 }
 
+TEST(AnthropicAnswerTest, WarningsStandAtTheEnd) {
+  v1::GenerateResponse end = FinishedEvent(v1::FINISH_REASON_STOP_TOKEN);
+  v1::Warning& warning = *end.mutable_finished()->add_warnings();
+  warning.set_kind(v1::Warning::KIND_INCOMPLETE_CALL);
+  warning.set_count(2);
+  warning.set_message("cut");
+  const AnthropicBoth both = WriteAnthropic({StartedEvent(), TextEvent("a"), end});
+  const std::string wanted = R"([{"kind":"incomplete_call","count":2,"message":"cut"}])";
+  EXPECT_EQ(both.whole["warnings"].dump(), wanted);
+  EXPECT_EQ(Json::parse(both.events[both.events.size() - 2])["warnings"].dump(), wanted);
+}
+
 }  // namespace
 }  // namespace baton::gateway

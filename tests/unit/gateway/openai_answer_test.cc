@@ -332,5 +332,20 @@ TEST(OpenAiAnswerTest, WhoAsksIsToldWhereTheTimeWent) {
                    .contains("baton_timing"));
 }
 
+TEST(OpenAiAnswerTest, WarningsStandAtTheChoicesEnd) {
+  v1::GenerateResponse end = FinishedEvent(v1::FINISH_REASON_STOP_TOKEN);
+  v1::Warning& warning = *end.mutable_finished()->add_warnings();
+  warning.set_kind(v1::Warning::KIND_SETTING);
+  warning.set_count(1);
+  warning.set_message("temperature: too high");
+  const OpenAiBoth both = WriteOpenAi(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), end});
+  const std::string wanted = R"([{"kind":"setting","count":1,"message":"temperature: too high"}])";
+  EXPECT_EQ(both.whole["choices"][0]["warnings"].dump(), wanted);
+  EXPECT_EQ(Json::parse(both.chunks[2])["choices"][0]["warnings"].dump(), wanted);
+  for (const size_t other : {0, 1}) {
+    EXPECT_FALSE(Json::parse(both.chunks[other])["choices"][0].contains("warnings"));
+  }
+}
+
 }  // namespace
 }  // namespace baton::gateway

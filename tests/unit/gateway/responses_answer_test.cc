@@ -217,5 +217,17 @@ TEST(ResponsesAnswerTest, DeltasMayBeCutAnywhere) {
   EXPECT_EQ(WriteResponses(finer).whole, WriteResponses(AnswerInParts()).whole);
 }
 
+TEST(ResponsesAnswerTest, WarningsStandInTheResponse) {
+  v1::GenerateResponse end = FinishedEvent(v1::FINISH_REASON_STOP_TOKEN);
+  v1::Warning& warning = *end.mutable_finished()->add_warnings();
+  warning.set_kind(v1::Warning::KIND_SETTING);
+  warning.set_count(1);
+  warning.set_message("top_p: without effect");
+  const ResponsesBoth both = WriteResponses({StartedEvent(), TextEvent("a"), end});
+  const std::string wanted = R"([{"kind":"setting","count":1,"message":"top_p: without effect"}])";
+  EXPECT_EQ(both.whole["warnings"].dump(), wanted);
+  EXPECT_EQ(both.events.back()["response"]["warnings"].dump(), wanted);
+}
+
 }  // namespace
 }  // namespace baton::gateway

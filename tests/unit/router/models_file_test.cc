@@ -39,7 +39,7 @@ TEST(ModelsFileTest, SaysWhichModelsThereAreAndWhereTheirWorkersAre) {
 
 TEST(ModelsFileTest, SaysWhoMayUseAModelAndHowMuch) {
   const auto file = ParseModels(
-      R"({"models": [{"folder": "/a", "tenants": ["search", "ads"], "max_tokens": 512,
+      R"({"models": [{"folder": "/a", "tenants": ["search", "ads"], "max_tokens": 512, "default_max_tokens": 128,
                       "requests_per_minute": 60, "prompt_tokens_per_minute": 7000,
                       "output_tokens_per_minute": 800},
                      {"folder": "/b", "tenants": null}]})",
@@ -48,12 +48,13 @@ TEST(ModelsFileTest, SaysWhoMayUseAModelAndHowMuch) {
   const RouterOptions::Model& limited = file->models[0];
   EXPECT_THAT(limited.tenants, ElementsAre("search", "ads"));
   EXPECT_EQ(limited.max_tokens, 512);
+  EXPECT_EQ(limited.default_max_tokens, 128);
   EXPECT_EQ(limited.requests_per_minute, 60);
   EXPECT_EQ(limited.prompt_tokens_per_minute, 7000);
   EXPECT_EQ(limited.output_tokens_per_minute, 800);
   const RouterOptions::Model& open = file->models[1];
   EXPECT_THAT(open.tenants, IsEmpty());
-  EXPECT_EQ(open.max_tokens + open.requests_per_minute + open.prompt_tokens_per_minute +
+  EXPECT_EQ(open.max_tokens + open.default_max_tokens + open.requests_per_minute + open.prompt_tokens_per_minute +
                 open.output_tokens_per_minute,
             0);
 }
@@ -75,6 +76,10 @@ TEST(ModelsFileTest, WhatIsWrongIsNamedWithItsPlace) {
       {R"({"models": [{"folder": "/a", "tenants": []}]})", "models[0]: field \"tenants\" is empty"},
       {R"({"models": [{"folder": "/a", "tenants": ["a b"]}]})", "models[0]: field \"tenants\": "},
       {R"({"models": [{"folder": "/a", "max_tokens": -1}]})", "models[0]: field \"max_tokens\""},
+      {R"({"models": [{"folder": "/a", "max_tokens": 8, "default_max_tokens": 9}]})",
+       "field \"default_max_tokens\" is 9, more than \"max_tokens\", 8"},
+      {R"({"models": [{"folder": "/a", "classifier": "auto", "default_max_tokens": 9}]})",
+       "models[0]: a classifier judges for all tenants"},
       {R"({"models": [{"folder": "/a", "requests_per_minute": 1.5}]})", "field \"requests_per_minute\""},
       {R"({"models": [{"folder": "/a", "classifier": "auto", "max_tokens": 9}]})",
        "models[0]: a classifier judges for all tenants"},

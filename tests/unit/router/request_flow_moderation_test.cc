@@ -14,7 +14,7 @@ class NoModerator final : public moderation::Moderator {
  public:
   const std::string& name() const override { return name_; }
   size_t room() const override { return 4096; }
-  std::shared_ptr<moderation::Judgement> Judge(moderation::Passage, absl::Time,
+  std::shared_ptr<moderation::Judgement> Judge(moderation::Passage, const Tenant&, absl::Time,
                                                const telemetry::TraceContext&, Callback) override {
     return nullptr;
   }

@@ -30,14 +30,16 @@
 {{- with $own.classifier -}}{{- $_ := set $model "classifier" . -}}{{- end -}}
 {{- with $own.outputFormat -}}{{- $_ := set $model "output_format" . -}}{{- end -}}
 {{- with $own.tenants -}}{{- $_ := set $model "tenants" . -}}{{- end -}}
-{{- range $value, $field := dict "maxTokens" "max_tokens" "requestsPerMinute" "requests_per_minute" "promptTokensPerMinute" "prompt_tokens_per_minute" "outputTokensPerMinute" "output_tokens_per_minute" -}}
+{{- range $value, $field := dict "maxTokens" "max_tokens" "defaultMaxTokens" "default_max_tokens" "requestsPerMinute" "requests_per_minute" "promptTokensPerMinute" "prompt_tokens_per_minute" "outputTokensPerMinute" "output_tokens_per_minute" -}}
 {{- with index $own $value -}}{{- $_ := set $model $field (int64 .) -}}{{- end -}}
 {{- end -}}
 {{- $models = append $models $model -}}
 {{- end -}}
 {{- $file := dict "models" $models -}}
 {{- with .Values.moderation -}}
-{{- if .policy -}}{{- $_ := set $file "moderation" (dict "policy" .policy "input" .input "fail_open" .failOpen) -}}{{- end -}}
+{{- if or .policy (ne (float64 .timeoutSeconds) 10.0) -}}
+{{- $_ := set $file "moderation" (dict "policy" (default "off" .policy) "input" .input "fail_open" .failOpen "timeout_seconds" .timeoutSeconds) -}}
+{{- end -}}
 {{- end -}}
 {{- toPrettyJson $file -}}
 {{- end -}}
