@@ -36,7 +36,7 @@ struct RouterOptions {
     std::vector<std::string> tenants;
     // The most tokens of an answer, and what all tenants together may ask of it in this router; 0: no limit.
     int64_t max_tokens = 0;
-    // Of answers whose request names no number; 0: the model's own default, at most max_tokens.
+    // The same for requests that name no number; 0: the model's own default, at most max_tokens.
     int64_t default_max_tokens = 0;
     int64_t requests_per_minute = 0;
     int64_t prompt_tokens_per_minute = 0;

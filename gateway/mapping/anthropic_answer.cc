@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gateway/mapping/moderation.h"
 #include "gateway/mapping/signature.h"
 #include "gateway/mapping/sse.h"
 #include "gateway/mapping/warnings.h"
@@ -109,6 +110,7 @@ Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, const Anthropi
   if (Json edits = AppliedEdits(wanted, answer.started()); !edits.is_null()) {
     message["context_management"] = std::move(edits);
   }
+  AddModeration(*choice.finished, &message);
   AddWarnings(*choice.finished, &message);
   return message;
 }
@@ -186,6 +188,7 @@ std::string AnthropicEvents::End(const v1::Usage& usage) {
                {"usage", AnthropicUsage(usage)}};
   if (Json edits = AppliedEdits(wanted_, started_); !edits.is_null())
     last["context_management"] = std::move(edits);
+  AddModeration(finished_, &last);
   AddWarnings(finished_, &last);
   return Event("message_delta", last) + Event("message_stop", {{"type", "message_stop"}});
 }

@@ -10,6 +10,7 @@
 #include "gateway/mapping/cache_mark.h"
 #include "gateway/mapping/constraint.h"
 #include "gateway/mapping/max_tokens.h"
+#include "gateway/mapping/moderation.h"
 #include "gateway/mapping/overflow.h"
 #include "gateway/mapping/shared_fields.h"
 #include "gateway/mapping/signature.h"
@@ -304,6 +305,7 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const 
   v1::RequestOptions options;
   if (mark.has_value()) *options.mutable_cache() = *mark;
   BATON_RETURN_IF_ERROR(ReadSpeculation(body, &options));
+  BATON_RETURN_IF_ERROR(ReadModeration(body, &options));
   if (options.ByteSizeLong() > 0) *request.mutable_options() = std::move(options);
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   made.answer.stream = stream.value_or(false);
@@ -327,7 +329,7 @@ absl::StatusOr<v1::CountTokensRequest> ReadAnthropicCount(const Json& json, cons
   made.mutable_chat()->clear_constraint();
   BATON_RETURN_IF_ERROR(
       ReadOverflow(body, v1::Overflow::MODE_CLAMP_OUTPUT, made.mutable_chat()->mutable_overflow()));
-  body.Skip({"max_tokens", "metadata", "stream"});
+  body.Skip({"max_tokens", "metadata", "moderation", "stream"});
   if (ignored != nullptr) *ignored = body.Ignored();
   return made;
 }

@@ -137,4 +137,10 @@ Json ModerationJson(const v1::Finished& finished) {
           {"output", result.input() ? Json(nullptr) : found}};
 }
 
+void AddModeration(const v1::Finished& finished, Json* shown) {
+  if (Json moderation = ModerationJson(finished); !moderation.is_null()) {
+    (*shown)["moderation"] = std::move(moderation);
+  }
+}
+
 }  // namespace baton::gateway

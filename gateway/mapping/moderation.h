@@ -24,5 +24,7 @@ Json ModerationsJson(const v1::ModerateResponse& answer, const std::string& id);
 absl::Status ReadModeration(JsonObject& body, v1::RequestOptions* options);
 // The member of an answer; null: it was not moderated.
 Json ModerationJson(const v1::Finished& finished);
+// Adds it as `moderation`, if it is one.
+void AddModeration(const v1::Finished& finished, Json* shown);
 
 }  // namespace baton::gateway

@@ -216,8 +216,7 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
                 {"system_fingerprint", answer.started().build()},
                 {"choices", std::move(choices)},
                 {"usage", OpenAiUsage(usage)}};
-  const Json moderation = ModerationJson(*answer.choices().front().finished);
-  if (!moderation.is_null()) whole["moderation"] = moderation;
+  AddModeration(*answer.choices().front().finished, &whole);
   return whole;
 }
 
@@ -229,9 +228,10 @@ Json OpenAiChunks::Frame() const {
           {"system_fingerprint", started_.build()}};
 }
 
-std::string OpenAiChunks::Chunk(Json choices) const {
+std::string OpenAiChunks::Chunk(Json choices, const v1::Finished* finished) const {
   Json chunk = Frame();
   chunk["choices"] = std::move(choices);
+  if (finished != nullptr) AddModeration(*finished, &chunk);
   // Null in all but the last chunk, as the reference has it.
   if (wanted_.usage) chunk["usage"] = nullptr;
   return Event(chunk);
@@ -256,12 +256,14 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
     made["logprobs"] = std::move(logprobs);
     made["finish_reason"] = std::move(finish);
     // A choice's end, and not what may begin it in the same event.
-    if (event.has_finished() && !made["finish_reason"].is_null()) {
+    const bool ends = event.has_finished() && !made["finish_reason"].is_null();
+    if (ends) {
       made["stop_reason"] = StopReasonOf(event.finished());
       if (wanted_.timing) made["baton_timing"] = TimingOf(event.finished());
       AddWarnings(event.finished(), &made);
     }
-    bytes += Chunk(Json::array({std::move(made)}));
+    // A whole answer has the first choice's.
+    bytes += Chunk(Json::array({std::move(made)}), ends && index == 0 ? &event.finished() : nullptr);
   };
   if (!choice.begun) {
     choice.begun = true;

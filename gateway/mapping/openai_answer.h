@@ -46,7 +46,8 @@ class OpenAiChunks {
     int64_t offset = 0;  // bytes of the text that its log probabilities have told of
   };
 
-  std::string Chunk(Json choices) const;
+  // `finished`: of the choice that ends with it, for what a whole answer says beside its choices.
+  std::string Chunk(Json choices, const v1::Finished* finished = nullptr) const;
   Json Frame() const;
 
   const OpenAiKind kind_;

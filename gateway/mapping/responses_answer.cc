@@ -120,8 +120,7 @@ Json Ended(const v1::Started& started, int64_t created, const Json& echo, const 
   if (cut != nullptr) frame["incomplete_details"] = Json::object({{"reason", cut}});
   frame["output"] = std::move(items);
   frame["usage"] = ResponsesUsage(usage);
-  const Json moderation = ModerationJson(finished);
-  if (!moderation.is_null()) frame["moderation"] = moderation;
+  AddModeration(finished, &frame);
   AddWarnings(finished, &frame);
   return frame;
 }

@@ -1,6 +1,7 @@
 #include "gateway/mapping/warnings.h"
 
-#include <string_view>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -8,12 +9,14 @@
 namespace baton::gateway {
 
 void AddWarnings(const v1::Finished& finished, Json* shown) {
-  constexpr std::string_view kKind = "KIND_";
   if (finished.warnings().empty()) return;
   Json list = Json::array();
   for (const v1::Warning& warning : finished.warnings()) {
+    // A router of a newer release may have kinds that are not known here.
+    const std::string name =
+        v1::Warning::Kind_IsValid(warning.kind()) ? v1::Warning::Kind_Name(warning.kind()) : "KIND_OTHER";
     list.push_back(
-        {{"kind", absl::AsciiStrToLower(v1::Warning::Kind_Name(warning.kind()).substr(kKind.size()))},
+        {{"kind", absl::AsciiStrToLower(name.substr(std::size("KIND_") - 1))},
          {"count", warning.count()},
          {"message", warning.message()}});
   }

@@ -120,6 +120,10 @@ void ModerateCall::Next(size_t text) {
 
 void ModerateCall::OnVerdict(size_t text, absl::StatusOr<moderation::Verdict> verdict) {
   if (!verdict.ok()) {
+    {
+      absl::MutexLock lock(&mutex_);
+      failed_ = failed_ || !ended_;
+    }
     End(rpc::WithReason(
         absl::UnavailableError(fmt::format("the classifier {} gave no verdict; retry ({})",
                                            moderator_->name(), std::string(verdict.status().message()))),
@@ -148,7 +152,7 @@ std::function<void()> ModerateCall::AtDrain() {
   return [self] { self->End(DrainingError()); };
 }
 
-void ModerateCall::Record(absl::StatusCode code, const v1::ModerateResponse& answer) const {
+void ModerateCall::Record(absl::StatusCode code, const v1::ModerateResponse& answer, bool failed) const {
   // Strangers, of whom there may be any number, leave no line.
   if (context_.ledger == nullptr || caller_.tenant == nullptr) return;
   billing::UsageRecord record;
@@ -162,30 +166,35 @@ void ModerateCall::Record(absl::StatusCode code, const v1::ModerateResponse& ans
   record.model = answer.model();
   record.code = code;
   record.e2e = absl::ToDoubleSeconds(context_.clock->Now() - arrival_);
-  record.moderation.emplace();
-  record.moderation->unavailable = code == absl::StatusCode::kUnavailable;
-  record.moderation->tokens = answer.moderation_tokens();
   std::set<std::string> categories;
+  if (failed || answer.moderation_tokens() > 0) {
+    record.moderation = billing::UsageRecord::Moderation{.unavailable = failed,
+                                                         .tokens = answer.moderation_tokens()};
+  }
   for (const v1::ModerationResult& result : answer.results()) {
     if (!result.flagged()) continue;
     record.moderation->flagged = true;
     for (const v1::ModerationCategory& category : result.categories()) categories.insert(category.name());
   }
-  record.moderation->categories.assign(categories.begin(), categories.end());
+  if (record.moderation.has_value()) {
+    record.moderation->categories.assign(categories.begin(), categories.end());
+  }
   context_.ledger->Record(std::move(record), [] {});
 }
 
 void ModerateCall::End(const absl::Status& status) {
   std::vector<Text> texts;
   v1::ModerateResponse answer;
+  bool failed = false;
   {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(ended_, true)) return;
     texts.swap(texts_);
     if (status.ok()) response_ = SerializeMessage(answer_);
     answer.Swap(&answer_);
+    failed = failed_;
   }
-  Record(status.code(), answer);
+  Record(status.code(), answer, failed);
   for (const Text& text : texts) {
     if (text.judgement != nullptr && !status.ok()) text.judgement->Cancel();
   }

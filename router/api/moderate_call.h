@@ -51,8 +51,8 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
   // Asks for the text's next verdict; or it is done.
   void Next(size_t text);
   void OnVerdict(size_t text, absl::StatusOr<moderation::Verdict> verdict);
-  // What is kept of the call: none of its texts.
-  void Record(absl::StatusCode code, const v1::ModerateResponse& answer) const;
+  // Leaves the call's line in the audit log: none of its texts. `failed`: a verdict did.
+  void Record(absl::StatusCode code, const v1::ModerateResponse& answer, bool failed) const;
   // The first end counts.
   void End(const absl::Status& status);
   void OnCancel() override { End(absl::CancelledError("the client went away")); }
@@ -71,12 +71,13 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
   const Caller caller_;  // no tenant: a stranger
   // Set by Begin, before the first verdict.
   moderation::Moderator* moderator_ = nullptr;
-  absl::Duration timeout_;  // of each verdict
+  absl::Duration timeout_;  // each verdict's
 
   absl::Mutex mutex_;
   std::vector<Text> texts_ ABSL_GUARDED_BY(mutex_);
   v1::ModerateResponse answer_ ABSL_GUARDED_BY(mutex_);
   size_t left_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool failed_ ABSL_GUARDED_BY(mutex_) = false;  // a verdict
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -28,7 +28,7 @@ struct ModerationPlan {
   moderation::Moderator* moderator = nullptr;  // never null; it outlives every request
   moderation::Policy policy = moderation::Policy::kBlock;
   bool fail_open = false;
-  absl::Duration timeout = absl::InfiniteDuration();  // of each verdict
+  absl::Duration timeout = absl::InfiniteDuration();  // each verdict's
   // The message that is answered, or its end.
   std::string question;
   // The prompt's text, if it is judged too.

@@ -77,7 +77,8 @@ int64_t MostForPrompt(const ServedModel& model, const Request& request) {
   } else if (!stop.has_max_tokens()) {
     answer = std::min<int64_t>(fitting, model.defaults.max_new_tokens.value_or(fitting));
   } else {
-    answer = overflow.clamp_output() ? std::min<int64_t>(fitting, stop.max_tokens()) : stop.max_tokens();
+    answer = overflow.clamp_output() ? std::min<int64_t>(fitting, model.Lowered(stop.max_tokens()))
+                                     : stop.max_tokens();
   }
   return model.context - answer;
 }

@@ -50,6 +50,8 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request, uint3
   BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
   BATON_RETURN_IF_ERROR(CheckOptions(request.options()));
+  const uint32_t asked = request.stop().max_tokens();
+  const uint32_t max_tokens = Clamps(request.overflow()) ? model.Lowered(asked) : asked;
   if (request.options().prefill_only()) {
     if (request.stop().has_max_tokens()) {
       return absl::InvalidArgumentError(
@@ -68,8 +70,8 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request, uint3
   if (max_answer_bytes > 0 && request.stop().has_max_tokens()) {
     const int choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
     if (const int64_t most = TokensOfMessage(request.output(), max_answer_bytes, choices);
-        request.stop().max_tokens() > most) {
-      return TooLargeForOneMessage(choices, request.stop().max_tokens(), max_answer_bytes, most);
+        max_tokens > most) {
+      return TooLargeForOneMessage(choices, max_tokens, max_answer_bytes, most);
     }
   }
   if (request.output().prompt_logprobs() && request.options().n() > 1) {
@@ -81,10 +83,10 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request, uint3
         "output.prompt_logprobs: not with options.idempotency_key: what is told of a prompt is not kept; "
         "leave out one or the other");
   }
-  if (model.max_tokens > 0 && request.stop().max_tokens() > model.max_tokens && !Clamps(request.overflow())) {
+  if (model.Lowered(max_tokens) < max_tokens) {
     return absl::InvalidArgumentError(
         fmt::format("stop.max_tokens: {}, and answers of model \"{}\" have at most {} here: ask for no more",
-                    request.stop().max_tokens(), model.name, model.max_tokens));
+                    max_tokens, model.name, model.max_tokens));
   }
   return absl::OkStatus();
 }
@@ -232,10 +234,9 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
       HintsOn(request.sampling(), decode.sampling().temperature(), /*free_text=*/!decode.has_grammar());
   v1::StopConditions& stop = *decode.mutable_stop();
   stop = request.stop();
-  if (model.max_tokens > 0 && stop.max_tokens() > model.max_tokens) {
-    prepared.hints.push_back(LoweredMaxTokens(stop.max_tokens(), model.max_tokens));
-    stop.set_max_tokens(static_cast<uint32_t>(model.max_tokens));
-    prepared.context.set_clamped_max_tokens(stop.max_tokens());
+  if (const uint32_t most = model.Lowered(stop.max_tokens()); most < stop.max_tokens()) {
+    prepared.hints.push_back(LoweredMaxTokens(stop.max_tokens(), most));
+    stop.set_max_tokens(most);
   }
   if (request.options().prefill_only()) stop.set_max_tokens(0);
   const int64_t prompt_tokens = decode.token_ids_size();

@@ -2,6 +2,7 @@
 // defaults. An entry of the ModelRegistry. Immutable after Load, any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -54,6 +55,10 @@ struct ServedModel {
   absl::flat_hash_set<std::string> tenants;
   // The most tokens of an answer; 0: as many as the context takes.
   int64_t max_tokens = 0;
+  // The number that is asked for, or max_tokens.
+  uint32_t Lowered(uint32_t asked) const {
+    return max_tokens > 0 ? static_cast<uint32_t>(std::min<int64_t>(asked, max_tokens)) : asked;
+  }
   // Its number among the models' meters, if it has rates for all tenants together.
   std::optional<admission::TenantId> meter;
   // Started.build of answers of workers with this digest (fleet::AnswerDigest): 16 hexadecimal digits.

@@ -47,7 +47,7 @@ std::vector<v1::Warning> HintsOn(const v1::SamplingParams& asked, float temperat
   return hints;
 }
 
-v1::Warning LoweredMaxTokens(uint32_t asked, int64_t most) {
+v1::Warning LoweredMaxTokens(uint32_t asked, uint32_t most) {
   return Hint(fmt::format("max_tokens: {} were asked for, and answers of this model have at most {} here",
                           asked, most));
 }

@@ -13,6 +13,6 @@ namespace baton::router {
 // `asked`: what the client has sent. `temperature`: what is used. `free_text`: no constraint holds the answer.
 std::vector<v1::Warning> HintsOn(const v1::SamplingParams& asked, float temperature, bool free_text);
 // stop.max_tokens was lowered to the most that the operator allows.
-v1::Warning LoweredMaxTokens(uint32_t asked, int64_t most);
+v1::Warning LoweredMaxTokens(uint32_t asked, uint32_t most);
 
 }  // namespace baton::router

@@ -18,7 +18,7 @@ struct UsageRecord {
   std::string request_id;
   std::string client_request_id;  // the client's own name for it; empty: none
   std::string trace_id;           // in hexadecimal; empty: none
-  // Of baton.v1.Inference: "Chat", "ChatUnary", "Generate", "GenerateUnary" or "Moderate"; or of another
+  // A method of baton.v1.Inference: "Chat", "ChatUnary", "Generate", "GenerateUnary" or "Moderate"; or of another
   // protocol.
   std::string method;
   std::string tenant;  // empty: the caller was refused

@@ -528,18 +528,52 @@ class Limits(unittest.TestCase):
 
 
 class Judged(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.relay = Relay(cls.folder.name, prefill=1, decode=1, more=["--http", "127.0.0.1:0", "--moderation-model", ROOT / "models" / "baton-guard"])
+        cls.addClassCleanup(cls.relay.stop)
+        cls.openai = openai.OpenAI(base_url=f"http://{cls.relay.http}/v1", api_key="any", max_retries=0)
+        cls.anthropic = anthropic.Anthropic(base_url=f"http://{cls.relay.http}", api_key="any", max_retries=0)
+        cls.model = cls.openai.models.list().data[0].id
+
     def test_moderations_by_the_classifier_that_ships(self):
-        with tempfile.TemporaryDirectory() as folder:
-            relay = Relay(folder, prefill=1, decode=1, more=["--http", "127.0.0.1:0", "--moderation-model", ROOT / "models" / "baton-guard"])
-            self.addCleanup(relay.stop)
-            client = openai.OpenAI(base_url=f"http://{relay.http}/v1", api_key="any", max_retries=0)
-            told = client.moderations.create(input=["Hello! My name is Ada.", "I will hurt you."])
-            self.assertEqual(len(told.results), 2)
-            self.assertFalse(told.results[0].flagged)
-            for result in told.results:
-                # Categories that the package knows are all there, as numbers and as verdicts.
-                self.assertIsInstance(result.categories.violence, bool)
-                self.assertGreaterEqual(result.category_scores.violence, 0)
+        told = self.openai.moderations.create(input=["Hello! My name is Ada.", "I will hurt you."])
+        self.assertEqual(len(told.results), 2)
+        self.assertFalse(told.results[0].flagged)
+        for result in told.results:
+            # Categories that the package knows are all there, as numbers and as verdicts.
+            self.assertIsInstance(result.categories.violence, bool)
+            self.assertGreaterEqual(result.category_scores.violence, 0)
+
+    def test_a_blocked_answer_ends_in_each_vendors_words(self):
+        """The model can write nothing but a threat: nothing of it leaves, whole or streamed."""
+        asked = {"messages": [{"role": "user", "content": "Hello!"}], "model": self.model, "max_tokens": 60}
+        more = {"guided_choice": ["I will break your arm tomorrow."], "moderation": {"policy": {"output": {"mode": "block"}}}}
+        whole = self.openai.chat.completions.create(**asked, extra_body=more)
+        self.assertEqual((whole.choices[0].finish_reason, whole.choices[0].message.content or ""), ("content_filter", ""))
+        self.assertTrue(whole.moderation.output.results[0].flagged)
+        chunks = list(self.openai.chat.completions.create(**asked, extra_body=more, stream=True))
+        self.assertEqual("".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices), "")
+        self.assertEqual([choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason], ["content_filter"])
+        message = self.anthropic.messages.create(**asked, extra_body=more)
+        self.assertEqual((message.stop_reason, message.content), ("refusal", []))
+        with self.anthropic.messages.stream(**asked, extra_body=more) as stream:
+            self.assertEqual("".join(stream.text_stream), "")
+            self.assertEqual(stream.get_final_message().stop_reason, "refusal")
+        answer = self.openai.responses.create(model=self.model, input="Hello!", max_output_tokens=60, store=False, extra_body=more)
+        self.assertEqual((answer.status, answer.incomplete_details.reason, answer.output_text), ("incomplete", "content_filter", ""))
+
+    def test_hints_are_warnings_at_the_end(self):
+        asked = {"messages": [{"role": "user", "content": "Hello!"}], "model": self.model, "max_tokens": 20, "temperature": 1.8}
+        said = "temperature: 1.8 is above 1.5"
+        whole = self.openai.chat.completions.create(**asked)
+        self.assertTrue(whole.choices[0].model_extra["warnings"][0]["message"].startswith(said))
+        chunks = list(self.openai.chat.completions.create(**asked, stream=True))
+        (told,) = (choice.model_extra["warnings"] for chunk in chunks for choice in chunk.choices if "warnings" in choice.model_extra)
+        self.assertEqual([warning["kind"] for warning in told], ["setting"])
+        self.assertNotIn("warnings", self.openai.chat.completions.create(**{**asked, "temperature": 1}).choices[0].model_extra)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class ModerationTest : public ::testing::Test {
       const auto first = tensor["data_offsets"][0].get<size_t>(), end = tensor["data_offsets"][1].get<size_t>();
       for (size_t i = first; i < end; i += size) {
         const float value = normal(random);
-        // Of a float32, the higher half is the bfloat16.
+        // The higher half of a float32 is the bfloat16.
         std::memcpy(&bytes[sizeof header + header + i], reinterpret_cast<const char*>(&value) + 4 - size, size);
       }
     }
@@ -193,7 +193,7 @@ TEST_F(ModerationTest, AKilledClassifierLetsTheAnswerPassIfTheOperatorSaysSo) {
 
 // A stopped process answers nothing, and its connection lives.
 TEST_F(ModerationTest, AClassifierThatHangsIsGivenUpInTime) {
-  Start(R"({"policy": "block", "timeout_seconds": 1})");
+  Start(fmt::format(R"({{"policy": "block", "timeout_seconds": {}}})", Scaled(2)));
   judge_->Signal(SIGSTOP);
   judge_->AwaitStopped();
   const Answer answer = fleet_->Chat(Request("", v1::Moderation::POLICY_UNSPECIFIED));
@@ -220,6 +220,7 @@ TEST_F(ModerationTest, ASlowClassifierUnderLoadDelaysAndChangesNothing) {
     request.mutable_conversation()->mutable_messages(0)->set_content(fmt::format("Tell me about fox {}.", i));
     request.mutable_stop()->set_max_tokens(120);
     request.mutable_stop()->set_ignore_eos(true);
+    request.mutable_output()->set_even_frames(true);
     return fleet_->Chat(request);
   };
   std::vector<Answer> answers(kAnswers);
@@ -250,6 +251,8 @@ TEST_F(ModerationTest, AClassifierThatWritesGarbageGivesNoVerdict) {
   EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
   EXPECT_EQ(answer.text, "");
   EXPECT_EQ(rpc::ReasonOf(answer.status), "CLASSIFIER_UNAVAILABLE") << answer.status;
+  EXPECT_NE(answer.status.message().find("is no verdict of the format baton_guard"), std::string::npos)
+      << answer.status;
   fleet_->ExpectNothingHeld();
 }
 

@@ -3,8 +3,8 @@
 
     tests/bench/answers/features.py [--model DIR] [--clients N] [--rounds N] [--tokens N]
 
-Each round asks every mode once, one after the other: N clients at a time, each for one answer over HTTP, of as many tokens whatever the model
-would write. Shown are the medians of TTFT and TPOT as the service measured them (baton_timing), and the median over the rounds of their
+Each round asks every mode once, one after the other: N clients at a time, each for one answer over HTTP. The model's end tokens end no answer
+but one under a schema, and a blocked one ends early: the mean of their tokens is shown. Shown are the medians of TTFT and TPOT as the service measured them (baton_timing), and the median over the rounds of their
 ratio to the mode `chat` of the same round. The classifier is models/baton-guard, whose one thread shares the processors with the model:
 on a machine of its own it costs the model nothing.
 
@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -69,15 +70,19 @@ def service(options):
 
 
 def ask(address, mode, number, tokens):
-    """TTFT and TPOT of one answer, in seconds."""
+    """TTFT and TPOT of one answer, in seconds, and its tokens."""
     said = f"{PROMPT} ({number})"
-    body = {"max_tokens": tokens, "ignore_eos": True, "temperature": 1, "seed": number, "baton_timing": True, **MODES[mode]}
+    body = {"max_tokens": tokens, "ignore_eos": mode != "schema", "temperature": 1, "seed": number, "baton_timing": True, **MODES[mode]}
     body |= {"prompt": said} if mode == "plain" else {"messages": [{"role": "user", "content": said}]}
     path = "/v1/completions" if mode == "plain" else "/v1/chat/completions"
     request = urllib.request.Request(f"http://{address}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        timing = json.load(answer)["choices"][0]["baton_timing"]
-    return timing["ttft"], timing["tpot"]
+    try:
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            whole = json.load(answer)
+    except urllib.error.HTTPError as refused:
+        raise SystemExit(f"{mode}: {refused.read().decode()}") from refused
+    timing = whole["choices"][0]["baton_timing"]
+    return timing["ttft"], timing["tpot"], whole["usage"]["completion_tokens"]
 
 
 def main():
@@ -96,16 +101,18 @@ def main():
             for mode in MODES:
                 got = list(clients.map(lambda i: ask(address, mode, 1000 * turn + i + 1001, options.tokens), range(options.clients)))
                 # Blocked at once, an answer has one token and no time between two.
-                tpots = [tpot for _, tpot in got if tpot is not None]
-                if turn >= 0 and tpots:  # the first round warms up
-                    figures[mode].append((statistics.median(ttft for ttft, _ in got), statistics.median(tpots)))
-    print(f"{'':8}{'TTFT':>12}{'ratio':>8}{'TPOT':>12}{'ratio':>8}")
+                tpots = [tpot for _, tpot, _ in got if tpot is not None]
+                if not tpots:
+                    raise SystemExit(f"{mode}: all answers of a round were blocked at once; take another model")
+                if turn >= 0:  # the first round warms up
+                    figures[mode].append((statistics.median(ttft for ttft, _, _ in got), statistics.median(tpots), statistics.mean(tokens for _, _, tokens in got)))
+    print(f"{'':8}{'TTFT':>12}{'ratio':>8}{'TPOT':>12}{'ratio':>8}{'tokens':>8}")
     for mode, rounds in figures.items():
         cells = []
         for i in (0, 1):
             ratio = statistics.median(mine[i] / base[i] for mine, base in zip(rounds, figures["chat"]))
             cells.append(f"{1000 * statistics.median(one[i] for one in rounds):9.2f} ms{ratio:7.2f}x")
-        print(f"{mode:8}" + "".join(cells))
+        print(f"{mode:8}" + "".join(cells) + f"{statistics.mean(one[2] for one in rounds):8.0f}")
 
 
 if __name__ == "__main__":

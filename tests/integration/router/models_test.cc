@@ -292,22 +292,28 @@ TEST_F(RouterModelLimitsTest, AnswersOfAModelHaveAtMostItsTokens) {
   EXPECT_TRUE(AskAs(true, RequestFor("common", 300)).status.ok());
 }
 
-// With `clamp_output`, as over HTTP, a larger number is lowered, and the client is told.
+// With MODE_CLAMP_OUTPUT, as over HTTP, a larger number is lowered, and the client is told.
 TEST_F(RouterModelLimitsTest, ALargerNumberIsLoweredForWhoTakesLess) {
   FakeWorker* decode = AddWorker();
   Start({.max_tokens = 7});
   v1::GenerateRequest request = RequestFor("own", 8);
-  request.mutable_overflow()->set_clamp_output(true);
+  request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
   const Answer lowered = AskAs(true, request);
   ASSERT_TRUE(lowered.status.ok()) << lowered.status;
   EXPECT_EQ(decode->requests().back().stop().max_tokens(), 7u);
-  EXPECT_EQ(lowered.started.at(0).context().clamped_max_tokens(), 7u);
   ASSERT_EQ(lowered.finished.at(0).warnings_size(), 1);
   EXPECT_EQ(lowered.finished.at(0).warnings(0).kind(), v1::Warning::KIND_SETTING);
   EXPECT_EQ(lowered.finished.at(0).warnings(0).message(),
             "max_tokens: 8 were asked for, and answers of this model have at most 7 here");
   request.mutable_stop()->set_max_tokens(7);
   EXPECT_TRUE(AskAs(true, request).finished.at(0).warnings().empty());
+  // Nor does a number that one message could not hold stand in the way of one that is lowered.
+  request.mutable_stop()->set_max_tokens(1 << 30);
+  v1::GenerateUnaryRequest unary;
+  *unary.mutable_generate() = request;
+  v1::GenerateUnaryResponse whole;
+  const absl::Status status = rpc::FromGrpc(stub_->GenerateUnary(ContextOf(true).get(), unary, &whole));
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(RouterModelLimitsTest, ARequestThatNamesNoNumberGetsTheOperatorsDefault) {

@@ -585,6 +585,7 @@ TEST_F(RouterModerationTest, ModerateLeavesAnAuditLineWithoutTexts) {
   request.add_texts("so evil");
   v1::ModerateResponse response;
   ASSERT_TRUE(Moderate(request, &response).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Moderate({}, &response)));
   judge_->Kill();
   EXPECT_TRUE(absl::IsUnavailable(Moderate(request, &response)));
   router_->Stop();
@@ -595,15 +596,17 @@ TEST_F(RouterModerationTest, ModerateLeavesAnAuditLineWithoutTexts) {
     EXPECT_THAT(line, Not(HasSubstr("words")));
     records.push_back(nlohmann::json::parse(line));
   }
-  ASSERT_EQ(records.size(), 2u);
+  ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[0]["method"], "Moderate");
   EXPECT_EQ(records[0]["model"], "guard");
   EXPECT_EQ(records[0]["code"], "OK");
   EXPECT_EQ(records[0]["moderation"]["flagged"], true);
   EXPECT_EQ(records[0]["moderation"]["categories"], nlohmann::json({"threat"}));
-  EXPECT_EQ(records[0]["moderation"]["tokens"], response.moderation_tokens());
-  EXPECT_EQ(records[1]["code"], "UNAVAILABLE");
-  EXPECT_EQ(records[1]["moderation"]["unavailable"], true);
+  EXPECT_GT(records[0]["moderation"]["tokens"], 0);
+  EXPECT_EQ(records[1]["code"], "INVALID_ARGUMENT");
+  EXPECT_FALSE(records[1].contains("moderation")) << "nothing was judged";
+  EXPECT_EQ(records[2]["code"], "UNAVAILABLE");
+  EXPECT_EQ(records[2]["moderation"]["unavailable"], true);
   fs::remove(log);
 }
 
@@ -612,7 +615,7 @@ TEST_F(RouterModerationTest, OneTenantsVerdictsKeepNoOthersWaiting) {
   tenants_ = fmt::format("{}/moderation_tenants.{}.json", ::testing::TempDir(), getpid());
   const NewApiKey few = MakeApiKey();
   std::ofstream(tenants_) << fmt::format(
-      R"({{"tenants": [{{"name": "many", "anonymous": true}},
+      R"({{"tenants": [{{"name": "many", "anonymous": true, "moderation": {{"policy": "off", "timeout_seconds": 600}}}},
                        {{"name": "few", "keys": [{{"id": "{}", "sha256": "{}"}}]}}]}})",
       few.id, few.sha256);
   RouterOptions options;

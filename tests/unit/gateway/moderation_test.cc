@@ -112,7 +112,10 @@ TEST(ModerationTest, ABlockedAnswerSaysSoInBothVendorsWords) {
   EXPECT_EQ(whole["moderation"]["output"]["results"][0]["flagged"], true);
   EXPECT_EQ(whole["moderation"]["input"], nullptr);
   EXPECT_THAT(stream, HasSubstr(R"("finish_reason":"content_filter")"));
-  EXPECT_EQ(AnthropicWhole(answer, usage, {})["stop_reason"], "refusal");
+  EXPECT_THAT(stream, HasSubstr(R"("moderation":{"input":null,"output":{"type":"moderation_results")"));
+  const Json message = AnthropicWhole(answer, usage, {});
+  EXPECT_EQ(message["stop_reason"], "refusal");
+  EXPECT_EQ(message["moderation"], whole["moderation"]);
   blocked.mutable_finished()->mutable_moderation()->set_unavailable(true);
   EXPECT_EQ(ModerationJson(blocked.finished())["output"]["results"][0]["flagged"], true)
       << "one window was flagged, and another one not judged";

@@ -53,7 +53,7 @@ TEST(SettingsHintsTest, AtTemperatureZeroNothingElseHasAnEffect) {
   v1::SamplingParams asked;
   asked.set_temperature(0);
   EXPECT_THAT(Said(asked), IsEmpty());
-  // What keeps all tokens, or the likeliest one, says the same as temperature 0.
+  // These keep all tokens, or the likeliest one: they say no more than temperature 0.
   asked.set_top_k(1);
   asked.set_top_p(1);
   asked.set_min_p(0);
