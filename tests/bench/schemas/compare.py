@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What Baton, xgrammar and llguidance by itself make of real JSON schemas, in turns, over the same vocabulary and on the same machine.
 
-    scripts/peers
+    scripts/peers schemas
     scripts/build release schemas_bench
     tests/bench/schemas/compare.py --schemas DIR [--model MODEL] [--sample N] [--details FILE]
 
@@ -10,14 +10,16 @@ them is part of this project. Taken are those N whose names have the least SHA-2
 
 Each engine is a process with one thread, and gets the schemas one by one, each engine first in turn; an engine that takes too long for one,
 or dies, is started anew. All get the tokens into which Baton's tokenizer splits an instance. `jsonschema` has the last word on what is valid,
-in the draft that the schema names (2020-12 if none): instances that it sees otherwise than their file are left out, and so are those
-that are wrong in a `format` alone. Compiling is until the first mask is there. A mask is one with the taking of its token, along
+in the draft that the schema names (2020-12 if none): instances that it sees otherwise than their file are left out, and those
+that are wrong in a `format` alone are counted apart. Compiling is until the first mask is there. A mask is one with the taking of its token, along
 valid instances, and of the schemas that all compile. Times of xgrammar and llguidance have the calls from Python in them, of which one that does nothing is
 shown; medians of the rounds are shown, and in brackets the least and the most. A random answer ends where it may, or is given up after 300 tokens.
 """
 import argparse
 import collections
+import fractions
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -30,6 +32,7 @@ import subprocess
 import sys
 import time
 import types
+import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PYTHON = ROOT / "build" / "peers" / "venv" / "bin" / "python3"
@@ -273,6 +276,35 @@ class Engine:
         self.process.stdout.close()
 
 
+def as_ecma(schema, named=False):
+    """The schema with patterns of which \\w and \\d mean ASCII, as ECMA-262 has it. named: the members are names with schemas."""
+    if isinstance(schema, list):
+        return [as_ecma(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = {}
+    for key, value in schema.items():
+        if named:
+            copy[key] = as_ecma(value)
+        elif key == "pattern" and isinstance(value, str):
+            copy[key] = "(?a)" + value
+        elif key == "patternProperties" and isinstance(value, dict):
+            copy[key] = {"(?a)" + name: as_ecma(one) for name, one in value.items()}
+        elif key in ("const", "enum", "default", "examples"):
+            copy[key] = value
+        else:
+            copy[key] = as_ecma(value, named=key in ("properties", "$defs", "definitions", "dependencies", "dependentSchemas"))
+    return copy
+
+
+def multiple_of(validator, step, value, _):
+    """jsonschema's own divides floats, by which 9.27 is no multiple of 0.01."""
+    import jsonschema
+
+    if validator.is_type(value, "number") and fractions.Fraction(repr(value)) % fractions.Fraction(repr(step)) != 0:
+        yield jsonschema.ValidationError(f"{value!r} is not a multiple of {step}")
+
+
 class Judge:
     """What jsonschema says of instances of a schema."""
 
@@ -280,10 +312,11 @@ class Judge:
         import jsonschema
         import referencing
 
-        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        nowhere = referencing.Registry()  # nothing is fetched
+        known = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        kind = jsonschema.validators.extend(known, {"multipleOf": multiple_of})
+        nowhere, schema = referencing.Registry(), as_ecma(schema)  # nothing is fetched
         self.plain = kind(schema, registry=nowhere)
-        self.formats = kind(schema, registry=nowhere, format_checker=kind.FORMAT_CHECKER)
+        self.formats = kind(schema, registry=nowhere, format_checker=known.FORMAT_CHECKER)
 
     def errors(self, value):
         """None: it is valid; "format": but for a format; else what is wrong. Raises what jsonschema raises where it knows no answer."""
@@ -314,11 +347,13 @@ def cases(options):
             try:
                 wrong = judge.errors(test["data"])
             except Exception:  # a reference that leads nowhere, a pattern that Python does not know
-                wrong = "format"
-            if wrong == "format" or (wrong is None) != test["valid"]:
                 left_out += 1
                 continue
-            instances.append({"valid": test["valid"], "text": json.dumps(test["data"], ensure_ascii=False), "wrong": wrong})
+            if (wrong is None) != test["valid"]:
+                left_out += 1
+                continue
+            kind = "valid" if wrong is None else "format" if wrong == "format" else "invalid"
+            instances.append({"valid": test["valid"], "text": json.dumps(test["data"], ensure_ascii=False), "wrong": wrong, "kind": kind})
         yield {"name": file.stem, "schema": json.dumps(read["schema"], ensure_ascii=False), "instances": instances, "left_out": left_out, "judge": judge}
 
 
@@ -331,10 +366,13 @@ def judge_walks(case, said):
             continue
         text = bytes.fromhex(walk).decode("utf-8", errors="replace")
         try:
-            wrong = case["judge"].errors(json.loads(text))
+            value = json.loads(text)
         except ValueError as error:
-            wrong = f"no JSON: {error}"
-        except Exception:
+            kinds["invalid"].append(f"{text}    {error}")
+            continue
+        try:
+            wrong = case["judge"].errors(value)
+        except Exception:  # as in cases()
             kinds["unknown"].append(text)
             continue
         if wrong is None or wrong == "format":
@@ -362,13 +400,13 @@ class Tally:
         count = self.count
         count["compiled" if said["compiled"] else "failed" if "failed" in said else "refused"] += 1
         if "nothing_us" in said:
-            self.nothing_us.append(said["nothing_us"] / 1000)
+            self.nothing_us.append(said["nothing_us"])
         if said["compiled"]:
             self.compiled.add(case["name"])
             self.compile_us.append(said["compile_us"])
             self.masks[case["name"]] = said["mask_us"]
         for instance, answer in zip(case["instances"], said["instances"]):
-            kind = "valid" if instance["valid"] else "invalid"
+            kind = instance["kind"]
             count[kind] += 1
             count[f"{kind} of compiled"] += said["compiled"]
             count[f"{kind} accepted"] += answer["accepted"]
@@ -410,14 +448,15 @@ def show(names, rounds):
         ("valid instances accepted", counted(lambda count: share(count["valid accepted"], count["valid"]))),
         ("the same, of schemas that compiled", counted(lambda count: share(count["valid accepted"], count["valid of compiled"]))),
         ("invalid instances accepted", counted(lambda count: share(count["invalid accepted"], count["invalid of compiled"]))),
+        ("the same, wrong in a format alone", counted(lambda count: share(count["format accepted"], count["format of compiled"]))),
         ("random answers that are invalid", counted(walks)),
-        ("random answers wrong in a format alone", counted(lambda count: str(count["walks format"]))),
+        ("the same, wrong in a format alone", counted(lambda count: str(count["walks format"]))),
         ("random answers with a name twice", counted(lambda count: str(count["walks name twice"]))),
         ("compiling, ms, p50", timed(lambda tally: percentile(tally.compile_us, 0.5) / 1000)),
         ("compiling, ms, p99", timed(lambda tally: percentile(tally.compile_us, 0.99) / 1000)),
         ("a mask, us, p50", timed(masks(0.5))),
         ("a mask, us, p99", timed(masks(0.99))),
-        ("a call that does nothing, us", [spread(rounds[name], lambda tally: percentile(tally.nothing_us, 0.5)) if name != "baton" else "" for name in names]),
+        ("of that a call from Python, us", [spread(rounds[name], lambda tally: percentile(tally.nothing_us, 0.5)) if name != "baton" else "" for name in names]),
     ]
     widths = [max(len(row[1][column]) for row in lines + [("", names)]) for column in range(len(names))]
     for title, cells in [("", names)] + lines:
@@ -440,14 +479,12 @@ def versions():
 
 def missing(options):
     if not PYTHON.exists():
-        return f"{PYTHON.relative_to(ROOT)} is not here: run scripts/peers"
+        return f"{PYTHON.relative_to(ROOT)} is not here: run scripts/peers schemas"
     if not BATON.exists():
         return f"{BATON.relative_to(ROOT)} is not here: run scripts/build release schemas_bench"
-    for name in ("jsonschema", "llguidance", "numpy", "tvm_ffi", "rfc3339_validator"):
-        try:
-            __import__(name)
-        except ImportError:
-            return f"the Python package {name} is not in build/peers/venv: run scripts/peers"
+    for name in ("jsonschema", "llguidance", "numpy", "pydantic", "rfc3339_validator", "tvm_ffi", "xgrammar"):
+        if importlib.util.find_spec(name) is None:
+            return f"the Python package {name} is not in build/peers/venv: run scripts/peers schemas"
     if not any(pathlib.Path(options.schemas).glob("*.json")):
         return f"{options.schemas} has no schemas: give --schemas DIR, such as maskbench/data of guidance-ai/jsonschemabench on GitHub"
     return None
@@ -473,6 +510,7 @@ def main():
     if why := missing(options):
         print(why)
         return 1
+    warnings.simplefilter("ignore")  # of patterns, by Python's reader of them
     names = options.engines.split(",")
     baton = Engine("baton", [str(BATON), "--model", str(options.model)], None, options.patience)
     vocabulary = baton.first["vocabulary"]
@@ -482,8 +520,8 @@ def main():
             engines[name] = Engine(name, [str(PYTHON), __file__, "--serve", name], vocabulary, options.patience)
     print(f"{machine()}; Baton at {baton.first['commit']}, {versions()}; {len(vocabulary)} tokens of {pathlib.Path(options.model).name}", flush=True)
     sample = list(cases(options))
-    kinds = collections.Counter(instance["valid"] for case in sample for instance in case["instances"])
-    print(f"{len(sample)} schemas, {kinds[True]} valid and {kinds[False]} invalid instances, {sum(case['left_out'] for case in sample)} left out", flush=True)
+    kinds = collections.Counter(instance["kind"] for case in sample for instance in case["instances"])
+    print(f"{len(sample)} schemas, {kinds['valid']} valid and {kinds['invalid']} invalid instances, {kinds['format']} wrong in a format alone, {sum(case['left_out'] for case in sample)} left out", flush=True)
     rounds, details = {name: [] for name in names}, open(options.details, "w", encoding="utf-8") if options.details else None
     for number in range(options.rounds):
         for name in names:
