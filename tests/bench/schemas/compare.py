@@ -276,8 +276,29 @@ class Engine:
         self.process.stdout.close()
 
 
+SPACES = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": SPACES}
+
+
+def ecma_pattern(pattern):
+    """For Python: its \\d, \\w, \\s, . and $ are other ones than those of ECMA-262, in which patterns are written."""
+    written, inside, at = "", False, 0
+    while at < len(pattern):
+        char = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        at += len(char)
+        known = CLASSES.get(char[1:].lower()) if char[0] == "\\" else None
+        if known is not None and (char[1:].islower() or not inside):
+            char = known if inside else f"[{'' if char[1:].islower() else '^'}{known}]"
+        elif not inside and char in (".", "$"):
+            char = r"[^\n\r\u2028\u2029]" if char == "." else r"\Z"
+        elif char == ("]" if inside else "["):
+            inside = not inside
+        written += char
+    return written
+
+
 def as_ecma(schema, named=False):
-    """The schema with patterns of which \\w and \\d mean ASCII, as ECMA-262 has it. named: the members are names with schemas."""
+    """The schema with patterns for Python. named: the members are names with schemas."""
     if isinstance(schema, list):
         return [as_ecma(one) for one in schema]
     if not isinstance(schema, dict):
@@ -287,9 +308,9 @@ def as_ecma(schema, named=False):
         if named:
             copy[key] = as_ecma(value)
         elif key == "pattern" and isinstance(value, str):
-            copy[key] = "(?a)" + value
+            copy[key] = ecma_pattern(value)
         elif key == "patternProperties" and isinstance(value, dict):
-            copy[key] = {"(?a)" + name: as_ecma(one) for name, one in value.items()}
+            copy[key] = {ecma_pattern(name): as_ecma(one) for name, one in value.items()}
         elif key in ("const", "enum", "default", "examples"):
             copy[key] = value
         else:
@@ -521,7 +542,8 @@ def main():
     print(f"{machine()}; Baton at {baton.first['commit']}, {versions()}; {len(vocabulary)} tokens of {pathlib.Path(options.model).name}", flush=True)
     sample = list(cases(options))
     kinds = collections.Counter(instance["kind"] for case in sample for instance in case["instances"])
-    print(f"{len(sample)} schemas, {kinds['valid']} valid and {kinds['invalid']} invalid instances, {kinds['format']} wrong in a format alone, {sum(case['left_out'] for case in sample)} left out", flush=True)
+    left_out = sum(case["left_out"] for case in sample)
+    print(f"{len(sample)} schemas, {kinds['valid']} valid and {kinds['invalid']} invalid instances, {kinds['format']} wrong in a format alone, {left_out} left out", flush=True)
     rounds, details = {name: [] for name in names}, open(options.details, "w", encoding="utf-8") if options.details else None
     for number in range(options.rounds):
         for name in names:
@@ -538,8 +560,9 @@ def main():
                 kinds = judge_walks(case, said)
                 rounds[name][number].add(case, said, kinds)
                 if details and number == 0:
-                    wrong = [instance["text"] + "    " + instance["wrong"] for instance, answer in zip(case["instances"], said["instances"]) if answer["accepted"] and not instance["valid"]]
-                    lost = [instance["text"] + "    " + answer.get("message", "") for instance, answer in zip(case["instances"], said["instances"]) if instance["valid"] and not answer["accepted"]]
+                    told = list(zip(case["instances"], said["instances"]))
+                    wrong = [f"{instance['text']}    {instance['wrong']}" for instance, answer in told if answer["accepted"] and not instance["valid"]]
+                    lost = [f"{instance['text']}    {answer.get('message', '')}" for instance, answer in told if instance["valid"] and not answer["accepted"]]
                     print(json.dumps({"name": case["name"], "engine": name, "compiled": said["compiled"], "message": said["message"], "us": said.get("compile_us"),
                                       "invalid_accepted": wrong, "valid_refused": lost if said["compiled"] else [], "walks": kinds}), file=details, flush=True)
             if sys.stderr.isatty():
