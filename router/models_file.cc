@@ -69,9 +69,9 @@ absl::Status ParseLimits(model::JsonFields& fields, const std::string& where, Ro
         fmt::format("{}: field \"default_max_tokens\" is {}, more than \"max_tokens\", {}", where,
                     model->default_max_tokens, model->max_tokens));
   }
-  const bool limited = !model->tenants.empty() || model->max_tokens > 0 ||
-                       model->default_max_tokens > 0 || model->requests_per_minute > 0 ||
-                       model->prompt_tokens_per_minute > 0 || model->output_tokens_per_minute > 0;
+  const bool limited = !model->tenants.empty() || model->max_tokens > 0 || model->default_max_tokens > 0 ||
+                       model->requests_per_minute > 0 || model->prompt_tokens_per_minute > 0 ||
+                       model->output_tokens_per_minute > 0;
   if (limited && !model->classifier.empty()) {
     return absl::InvalidArgumentError(
         fmt::format("{}: a classifier judges for all tenants: it has neither \"tenants\" nor limits", where));
@@ -97,10 +97,11 @@ absl::StatusOr<ModelsFile> ParseModels(std::string_view text, std::string_view f
   }
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string place = fmt::format("{}: models[{}]", where, i);
-    BATON_RETURN_IF_ERROR(CheckKnown(
-        (*list)[i], place,
-        {"folder", "name", "output_format", "classifier", "tenants", "max_tokens", "default_max_tokens", "requests_per_minute",
-         "prompt_tokens_per_minute", "output_tokens_per_minute", "decode", "prefill", "fleet_file"}));
+    BATON_RETURN_IF_ERROR(
+        CheckKnown((*list)[i], place,
+                   {"folder", "name", "output_format", "classifier", "tenants", "max_tokens",
+                    "default_max_tokens", "requests_per_minute", "prompt_tokens_per_minute",
+                    "output_tokens_per_minute", "decode", "prefill", "fleet_file"}));
     model::JsonFields fields((*list)[i], place);
     RouterOptions::Model model;
     model.folder = fields.Text("folder");

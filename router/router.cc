@@ -426,9 +426,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->live.Watch(options.client_stall);
   all->held.Watch();
   all->OpenStore(options);
-  BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
-                           all->SetTenant(tenant);
-                         }));
+  BATON_ASSIGN_OR_RETURN(
+      all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) { all->SetTenant(tenant); }));
   all->tenants->Watch();
   all->authenticator = std::make_unique<Authenticator>(*all->tenants, *all->context.probe);
   all->context.authenticator = all->authenticator.get();

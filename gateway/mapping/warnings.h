@@ -1,4 +1,5 @@
-// Warnings about an answer, as every endpoint shows them: a member `warnings`, which is there if there are any.
+// Warnings about an answer, as every endpoint shows them: a member `warnings`, which is there if there are
+// any.
 #pragma once
 
 #include "baton/v1/generation.pb.h"

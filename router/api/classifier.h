@@ -21,7 +21,8 @@ class Classifier final : public moderation::Moderator {
   // Verdicts that one router asks for at a time for one tenant; more wait, and other tenants' do not.
   static constexpr int64_t kConcurrency = 64;
 
-  // As whom the verdicts for `tenant` are asked for. The dispatcher of the classifier's workers has to know it.
+  // As whom the verdicts for `tenant` are asked for. The dispatcher of the classifier's workers has to know
+  // it.
   static Tenant LaneOf(const Tenant& tenant);
 
   // `context` is internal. `model` is a classifier. All outlive it.

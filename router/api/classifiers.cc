@@ -69,9 +69,8 @@ absl::Status Classifiers::CheckNone(std::string_view model) const {
 absl::StatusOr<std::optional<ModerationPlan>> Classifiers::Plan(const Classifiers* classifiers,
                                                                 const v1::Moderation& asked,
                                                                 const Tenant& tenant) {
-  const moderation::Rules rules = classifiers != nullptr
-                                      ? classifiers->RulesOf(tenant)
-                                      : tenant.moderation.value_or(moderation::Rules());
+  const moderation::Rules rules =
+      classifiers != nullptr ? classifiers->RulesOf(tenant) : tenant.moderation.value_or(moderation::Rules());
   BATON_ASSIGN_OR_RETURN(const Policy policy, PolicyOf(asked, rules.policy));
   if (policy < rules.policy) {
     return absl::PermissionDeniedError(

@@ -168,8 +168,8 @@ void ModerateCall::Record(absl::StatusCode code, const v1::ModerateResponse& ans
   record.e2e = absl::ToDoubleSeconds(context_.clock->Now() - arrival_);
   std::set<std::string> categories;
   if (failed || answer.moderation_tokens() > 0) {
-    record.moderation = billing::UsageRecord::Moderation{.unavailable = failed,
-                                                         .tokens = answer.moderation_tokens()};
+    record.moderation =
+        billing::UsageRecord::Moderation{.unavailable = failed, .tokens = answer.moderation_tokens()};
   }
   for (const v1::ModerationResult& result : answer.results()) {
     if (!result.flagged()) continue;

@@ -67,8 +67,8 @@ class ModerateCall final : public grpc::ServerUnaryReactor,
   grpc::CallbackServerContext& server_context_;
   const CallName name_;
   grpc::ByteBuffer& response_;
-  std::shared_ptr<ModerateCall> self_;          // until OnDone
-  const Caller caller_;  // no tenant: a stranger
+  std::shared_ptr<ModerateCall> self_;  // until OnDone
+  const Caller caller_;                 // no tenant: a stranger
   // Set by Begin, before the first verdict.
   moderation::Moderator* moderator_ = nullptr;
   absl::Duration timeout_;  // each verdict's

@@ -29,10 +29,9 @@ std::vector<v1::Warning> HintsOn(const v1::SamplingParams& asked, float temperat
         asked.temperature(), kHighTemperature)));
   }
   if (temperature == 0) {
-    for (const auto& [name, is_set] :
-         {std::pair("top_k", asked.has_top_k() && asked.top_k() > 1),
-          std::pair("top_p", asked.has_top_p() && asked.top_p() < 1),
-          std::pair("min_p", asked.has_min_p() && asked.min_p() > 0)}) {
+    for (const auto& [name, is_set] : {std::pair("top_k", asked.has_top_k() && asked.top_k() > 1),
+                                       std::pair("top_p", asked.has_top_p() && asked.top_p() < 1),
+                                       std::pair("min_p", asked.has_min_p() && asked.min_p() > 0)}) {
       if (!is_set) continue;
       hints.push_back(Hint(fmt::format(
           "{}: without effect at temperature 0, which takes the likeliest token; leave it out, or raise the "
@@ -40,9 +39,9 @@ std::vector<v1::Warning> HintsOn(const v1::SamplingParams& asked, float temperat
           name)));
     }
   } else if (free_text && asked.has_top_k() && asked.top_k() > 0 && asked.top_k() < kLowTopK) {
-    hints.push_back(Hint(fmt::format(
-        "top_k: {} leaves so few tokens that free text repeats itself; use 20 or more, or top_p",
-        asked.top_k())));
+    hints.push_back(Hint(
+        fmt::format("top_k: {} leaves so few tokens that free text repeats itself; use 20 or more, or top_p",
+                    asked.top_k())));
   }
   return hints;
 }

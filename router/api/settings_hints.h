@@ -1,5 +1,5 @@
-// Hints on a request's settings: those that are likely mistakes, or have no effect, in words for whoever wrote
-// the request. Defaults of the model are nobody's mistake, so only what the client has asked counts.
+// Hints on a request's settings: those that are likely mistakes, or have no effect, in words for whoever
+// wrote the request. Defaults of the model are nobody's mistake, so only what the client has asked counts.
 // docs/builds.md lists them.
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace baton::router {
 
-// `asked`: what the client has sent. `temperature`: what is used. `free_text`: no constraint holds the answer.
+// `asked`: what the client has sent. `temperature`: what is used. `free_text`: no constraint holds the
+// answer.
 std::vector<v1::Warning> HintsOn(const v1::SamplingParams& asked, float temperature, bool free_text);
 // stop.max_tokens was lowered to the most that the operator allows.
 v1::Warning LoweredMaxTokens(uint32_t asked, uint32_t most);

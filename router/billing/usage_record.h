@@ -18,8 +18,8 @@ struct UsageRecord {
   std::string request_id;
   std::string client_request_id;  // the client's own name for it; empty: none
   std::string trace_id;           // in hexadecimal; empty: none
-  // A method of baton.v1.Inference: "Chat", "ChatUnary", "Generate", "GenerateUnary" or "Moderate"; or of another
-  // protocol.
+  // A method of baton.v1.Inference: "Chat", "ChatUnary", "Generate", "GenerateUnary" or "Moderate"; or of
+  // another protocol.
   std::string method;
   std::string tenant;  // empty: the caller was refused
   std::string key;     // id of the API key, or the name in the certificate; empty: anonymous

@@ -43,9 +43,11 @@ class ModerationTest : public ::testing::Test {
         std::vector<std::string>{"--exit-with-parent", "--model", guard, "--listen", "127.0.0.1:0",
                                  "--metrics", "127.0.0.1:0", "--kv-memory", "32MiB", "--threads", "1",
                                  "--worker-id", "judge", "--fleet-keepalive", kPatientKeepalive});
-    nlohmann::json file = {
-        {"models",
-         {{{"folder", guard}, {"name", "baton-guard"}, {"classifier", "auto"}, {"decode", {judge_->grpc()}}}}}};
+    nlohmann::json file = {{"models",
+                            {{{"folder", guard},
+                              {"name", "baton-guard"},
+                              {"classifier", "auto"},
+                              {"decode", {judge_->grpc()}}}}}};
     if (!rules.empty()) file["moderation"] = nlohmann::json::parse(rules);
     std::ofstream(models_) << file;
     options.router_flags = {"--models", models_};
@@ -89,11 +91,13 @@ class ModerationTest : public ::testing::Test {
       if (name == "__metadata__") continue;
       BATON_CHECK(tensor["dtype"] == "BF16" || tensor["dtype"] == "F32") << tensor["dtype"];
       const size_t size = tensor["dtype"] == "BF16" ? 2 : 4;
-      const auto first = tensor["data_offsets"][0].get<size_t>(), end = tensor["data_offsets"][1].get<size_t>();
+      const auto first = tensor["data_offsets"][0].get<size_t>(),
+                 end = tensor["data_offsets"][1].get<size_t>();
       for (size_t i = first; i < end; i += size) {
         const float value = normal(random);
         // The higher half of a float32 is the bfloat16.
-        std::memcpy(&bytes[sizeof header + header + i], reinterpret_cast<const char*>(&value) + 4 - size, size);
+        std::memcpy(&bytes[sizeof header + header + i], reinterpret_cast<const char*>(&value) + 4 - size,
+                    size);
       }
     }
     std::ofstream(path, std::ios::binary) << bytes;
@@ -204,7 +208,8 @@ TEST_F(ModerationTest, AClassifierThatHangsIsGivenUpInTime) {
   request.add_texts(kThreat);
   grpc::ClientContext context;
   v1::ModerateResponse response;
-  EXPECT_EQ(fleet_->stub().Moderate(&context, request, &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(fleet_->stub().Moderate(&context, request, &response).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
   judge_->Signal(SIGCONT);
   EXPECT_TRUE(Await([&] { return fleet_->Chat(Request("", v1::Moderation::POLICY_UNSPECIFIED)).status.ok(); },
                     "a verdict of the classifier that goes on"));

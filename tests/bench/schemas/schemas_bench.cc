@@ -1,5 +1,5 @@
-// What Baton's grammars make of JSON schemas: the path of a request's constraint, from the schema's text over
-// output::SchemaGrammar and text::GrammarVocabulary to masks, on one thread. compare.py drives it beside
+// The fate of JSON schemas in Baton's grammars: the path of a request's constraint, from the schema's text
+// over output::SchemaGrammar and text::GrammarVocabulary to masks, on one thread. compare.py drives it beside
 // other engines, which get the same tokens.
 //
 //     schemas_bench --model MODEL <LINES

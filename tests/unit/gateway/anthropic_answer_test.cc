@@ -124,7 +124,7 @@ TEST(AnthropicAnswerTest, WarningsStandAtTheEnd) {
   const std::string wanted = R"([{"kind":"incomplete_call","count":2,"message":"cut"}])";
   EXPECT_EQ(both.whole["warnings"].dump(), wanted);
   EXPECT_EQ(Json::parse(both.events[both.events.size() - 2])["warnings"].dump(), wanted);
-  // Of a newer router.
+  // A newer router's.
   warning.set_kind(static_cast<v1::Warning::Kind>(99));
   EXPECT_EQ(WriteAnthropic({StartedEvent(), TextEvent("a"), end}).whole["warnings"][0]["kind"], "other");
 }

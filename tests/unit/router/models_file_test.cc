@@ -54,8 +54,8 @@ TEST(ModelsFileTest, SaysWhoMayUseAModelAndHowMuch) {
   EXPECT_EQ(limited.output_tokens_per_minute, 800);
   const RouterOptions::Model& open = file->models[1];
   EXPECT_THAT(open.tenants, IsEmpty());
-  EXPECT_EQ(open.max_tokens + open.default_max_tokens + open.requests_per_minute + open.prompt_tokens_per_minute +
-                open.output_tokens_per_minute,
+  EXPECT_EQ(open.max_tokens + open.default_max_tokens + open.requests_per_minute +
+                open.prompt_tokens_per_minute + open.output_tokens_per_minute,
             0);
 }
 

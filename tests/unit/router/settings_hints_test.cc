@@ -16,7 +16,8 @@ using ::testing::StartsWith;
 // The messages for these settings, at the temperature that is asked for, else at 0.7.
 std::vector<std::string> Said(const v1::SamplingParams& asked, bool free_text = true) {
   std::vector<std::string> messages;
-  for (const v1::Warning& hint : HintsOn(asked, asked.has_temperature() ? asked.temperature() : 0.7f, free_text)) {
+  for (const v1::Warning& hint :
+       HintsOn(asked, asked.has_temperature() ? asked.temperature() : 0.7f, free_text)) {
     EXPECT_EQ(hint.kind(), v1::Warning::KIND_SETTING);
     EXPECT_EQ(hint.count(), 1u);
     messages.push_back(hint.message());
@@ -61,8 +62,9 @@ TEST(SettingsHintsTest, AtTemperatureZeroNothingElseHasAnEffect) {
   asked.set_top_k(3);
   asked.set_top_p(0.5f);
   asked.set_min_p(0.1f);
-  EXPECT_THAT(Said(asked), ElementsAre(StartsWith("top_k: without effect"), StartsWith("top_p: without effect"),
-                                       StartsWith("min_p: without effect")));
+  EXPECT_THAT(Said(asked),
+              ElementsAre(StartsWith("top_k: without effect"), StartsWith("top_p: without effect"),
+                          StartsWith("min_p: without effect")));
 }
 
 // The temperature may be the model's.
