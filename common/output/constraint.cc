@@ -6,6 +6,7 @@
 #include "common/json/strict_json.h"
 #include "common/output/schema_names.h"
 #include "common/output/schema_numbers.h"
+#include "common/output/schema_patterns.h"
 #include "common/text/utf8.h"
 #include "nlohmann/json.hpp"
 
@@ -50,6 +51,7 @@ absl::Status TidyElsewhere(Json& value) {
   if (value.is_object()) {
     BATON_RETURN_IF_ERROR(TidyNumbers(value));
     TidyPatterns(value);
+    BATON_RETURN_IF_ERROR(TranslatePatterns(value));
   }
   for (auto& [key, one] : value.items()) {
     if (value.is_object() && (key == "const" || (key == "enum" && one.is_array()))) continue;
@@ -70,6 +72,7 @@ absl::Status TidySchema(Json& schema) {
   for (const char* const key : {"title", "description", "$comment", "examples", "default"}) schema.erase(key);
   BATON_RETURN_IF_ERROR(TidyNumbers(schema));
   TidyPatterns(schema);
+  BATON_RETURN_IF_ERROR(TranslatePatterns(schema));
   for (auto& [key, value] : schema.items()) {
     const bool named = HasNames(key);
     const bool listed = key == "allOf" || key == "anyOf" || key == "oneOf" || key == "prefixItems" ||
