@@ -206,7 +206,7 @@ class Translator {
     return member;
   }
 
-  // What follows the backslash that stands next, if it means the same in and out of a class.
+  // The escape that stands next, if it means the same in and out of a class.
   absl::StatusOr<Member> EscapedMember() {
     rest_.remove_prefix(1);
     if (rest_.empty()) return Wrong("it ends with a backslash");
