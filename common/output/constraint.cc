@@ -51,7 +51,7 @@ absl::Status TidyElsewhere(Json& value) {
   if (value.is_object()) {
     BATON_RETURN_IF_ERROR(TidyNumbers(value));
     TidyPatterns(value);
-    BATON_RETURN_IF_ERROR(TranslatePatterns(value));
+    BATON_RETURN_IF_ERROR(TranslatePatterns(value, /*is_schema=*/false));
   }
   for (auto& [key, one] : value.items()) {
     if (value.is_object() && (key == "const" || (key == "enum" && one.is_array()))) continue;
@@ -72,7 +72,7 @@ absl::Status TidySchema(Json& schema) {
   for (const char* const key : {"title", "description", "$comment", "examples", "default"}) schema.erase(key);
   BATON_RETURN_IF_ERROR(TidyNumbers(schema));
   TidyPatterns(schema);
-  BATON_RETURN_IF_ERROR(TranslatePatterns(schema));
+  BATON_RETURN_IF_ERROR(TranslatePatterns(schema, /*is_schema=*/true));
   for (auto& [key, value] : schema.items()) {
     const bool named = HasNames(key);
     const bool listed = key == "allOf" || key == "anyOf" || key == "oneOf" || key == "prefixItems" ||

@@ -24,8 +24,11 @@ constexpr std::string_view kDigits = "0-9", kWord = "0-9A-Z_a-z";
 
 // In a string of JSON, the compiler's classes of characters take an escaped quotation mark and an escaped
 // backslash for members as soon as they have all control characters: [^"] would let "\\"" be written. So no
-// class has U+0000, and a string with a pattern never has it either.
+// class has U+0000.
 constexpr std::string_view kNul = R"(\x{0})";
+
+// A look-around, which the compiler refuses.
+constexpr const char* kRefused = "(?!)";
 
 std::string Escaped(uint32_t code) { return fmt::format("\\x{{{:x}}}", code); }
 
@@ -120,15 +123,19 @@ class Translator {
     repeatable_ = false;
     made_ += '(';
     if (!Take("?")) return absl::OkStatus();
-    for (const std::string_view kind : {":", "=", "!", "<=", "<!"}) {
+    for (const std::string_view kind : {":", "i:", "-i:", "=", "!", "<=", "<!"}) {
       if (!Take(kind)) continue;
       made_ += fmt::format("?{}", kind);
       return absl::OkStatus();
     }
     const size_t end = rest_.find('>');
-    if (!Take("<") || end == rest_.npos) return Wrong("it has a group that ECMA-262 does not know");
+    const std::string_view name = end == rest_.npos ? "" : rest_.substr(0, end);
+    const auto known = [](char one) { return absl::ascii_isalnum(one) || one == '_' || one == '$'; };
+    if (name.size() < 2 || name.front() != '<' || !std::ranges::all_of(name.substr(1), known)) {
+      return Wrong("it has a group that ECMA-262 does not know");
+    }
     // Names are for who replaces, and for back-references.
-    rest_.remove_prefix(end);
+    rest_.remove_prefix(end + 1);
     made_ += "?:";
     return absl::OkStatus();
   }
@@ -163,12 +170,12 @@ class Translator {
       if (rest_.empty()) return Wrong("its class has no end");
       BATON_ASSIGN_OR_RETURN(Member first, ClassMember());
       members += first.text;
-      // A hyphen at an end of the class, or beside a class, stands for itself.
-      if (first.is_class || !rest_.starts_with('-') || rest_.starts_with("-]")) continue;
+      // A hyphen at an end of the class, or beside a class, stands for itself; no range begins behind it.
+      if (!rest_.starts_with('-') || rest_.starts_with("-]")) continue;
       rest_.remove_prefix(1);
       if (rest_.empty()) return Wrong("its class has no end");
       BATON_ASSIGN_OR_RETURN(const Member last, ClassMember());
-      members += last.is_class ? "\\-" : "-";
+      members += first.is_class || last.is_class ? "\\-" : "-";
       members += last.text;
     }
     if (members.empty()) {
@@ -199,8 +206,8 @@ class Translator {
            (static_cast<unsigned char>(rest_[bytes]) & 0xc0) == 0x80)
       ++bytes;
     Member member;
-    // These have meanings of their own in the compiler's classes.
-    if (std::string_view("[&~-^").find(c) != std::string_view::npos) member.text = '\\';
+    // These have meanings of their own in the compiler's classes; the colon in [:alpha:].
+    if (std::string_view("[&~-^:").find(c) != std::string_view::npos) member.text = '\\';
     member.text += rest_.substr(0, bytes);
     rest_.remove_prefix(bytes);
     return member;
@@ -211,12 +218,14 @@ class Translator {
     rest_.remove_prefix(1);
     if (rest_.empty()) return Wrong("it ends with a backslash");
     const char c = rest_.front();
-    if (static_cast<unsigned char>(c) >= 0x80 || absl::ascii_isspace(c)) {
+    if (static_cast<unsigned char>(c) >= 0x80) {
       return Wrong("it escapes a character that ECMA-262 has no escape for");
     }
     if (c == 'p' || c == 'P') {
       const size_t end = rest_.find('}');
-      if (!rest_.substr(1).starts_with('{') || end == rest_.npos) {
+      const std::string_view name = end == rest_.npos ? "" : rest_.substr(0, end).substr(1);
+      const auto known = [](char one) { return absl::ascii_isalnum(one) || one == '_' || one == '='; };
+      if (!name.starts_with('{') || !std::ranges::all_of(name.substr(1), known)) {
         return Wrong(fmt::format("\\{} has no name in braces", c));
       }
       Member property{fmt::format("\\{}", rest_.substr(0, end + 1)), true};
@@ -299,11 +308,12 @@ class Translator {
 
 absl::StatusOr<std::string> CompilerPattern(std::string_view pattern) { return Translator(pattern).Run(); }
 
-absl::Status TranslatePatterns(Json& schema) {
-  const auto translated = [](const std::string& pattern,
-                             std::string_view key) -> absl::StatusOr<std::string> {
+absl::Status TranslatePatterns(Json& schema, bool is_schema) {
+  const auto translated = [&](const std::string& pattern,
+                              std::string_view key) -> absl::StatusOr<std::string> {
     auto made = CompilerPattern(pattern);
     if (made.ok()) return made;
+    if (!is_schema) return kRefused;
     return absl::InvalidArgumentError(
         fmt::format("{}: {}: {}", key, Quoted(pattern), std::string(made.status().message())));
   };
@@ -315,7 +325,7 @@ absl::Status TranslatePatterns(Json& schema) {
   Json renamed = Json::object();
   for (auto& [pattern, value] : patterns->items()) {
     BATON_ASSIGN_OR_RETURN(const std::string name, translated(pattern, "patternProperties"));
-    if (renamed.contains(name)) {
+    if (is_schema && renamed.contains(name)) {
       return absl::InvalidArgumentError(
           fmt::format("patternProperties: {} stands there twice", Quoted(pattern)));
     }

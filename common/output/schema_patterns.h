@@ -17,7 +17,9 @@ namespace baton::output {
 // is left to the compiler, which refuses it. Source: ECMA-262, 22.2.1.
 absl::StatusOr<std::string> CompilerPattern(std::string_view pattern);
 
-// Translates `pattern` and the names of `patternProperties` of one schema, not of those inside it.
-absl::Status TranslatePatterns(nlohmann::ordered_json& schema);
+// Translates `pattern` and the names of `patternProperties` of one schema, not of those inside it. With
+// `is_schema` false, it is one only if a $ref leads to it: what can't be translated is then refused by the
+// compiler, and is nothing to whoever does not refer to it.
+absl::Status TranslatePatterns(nlohmann::ordered_json& schema, bool is_schema);
 
 }  // namespace baton::output

@@ -166,19 +166,17 @@ void ModerateCall::Record(absl::StatusCode code, const v1::ModerateResponse& ans
   record.model = answer.model();
   record.code = code;
   record.e2e = absl::ToDoubleSeconds(context_.clock->Now() - arrival_);
+  billing::UsageRecord::Moderation found{.unavailable = failed, .tokens = answer.moderation_tokens()};
+  bool judged = failed;
   std::set<std::string> categories;
-  if (failed || answer.moderation_tokens() > 0) {
-    record.moderation =
-        billing::UsageRecord::Moderation{.unavailable = failed, .tokens = answer.moderation_tokens()};
-  }
   for (const v1::ModerationResult& result : answer.results()) {
+    judged = judged || result.verdicts() > 0;
     if (!result.flagged()) continue;
-    record.moderation->flagged = true;
+    found.flagged = true;
     for (const v1::ModerationCategory& category : result.categories()) categories.insert(category.name());
   }
-  if (record.moderation.has_value()) {
-    record.moderation->categories.assign(categories.begin(), categories.end());
-  }
+  found.categories.assign(categories.begin(), categories.end());
+  if (judged) record.moderation = std::move(found);
   context_.ledger->Record(std::move(record), [] {});
 }
 

@@ -1,5 +1,5 @@
 // Hints on a request's settings: those that are likely mistakes, or have no effect, in words for whoever
-// wrote the request. Defaults of the model are nobody's mistake, so only what the client has asked counts.
+// wrote the request. Only settings that the client has sent are judged, not the model's defaults.
 // docs/builds.md lists them.
 #pragma once
 

@@ -47,6 +47,12 @@ TEST_F(PatternsTest, MeanWhatTheStandardSays) {
       {"^[^[a]]$", {"x]"}, {"x", "a]", "[]"}},
       {"^[[a]]$", {"[]", "a]"}, {"a", "["}},
       {"^[[:alpha:]]$", {":]", "a]", "[]"}, {"a", "b]"}},
+      {"^[:alpha:]$", {":", "a", "l", "p", "h"}, {"b", "["}},
+      {"^[^:digit:]$", {"5"}, {":", "d", "g"}},
+      {"^[\\d-a-z]$", {"7", "-", "a", "z"}, {"b"}},
+      {"^[\\w--/]$", {"a", "-", "/"}, {".", ","}},
+      {"^[A-Za-z\\ ]+$", {"a b"}, {"a-b"}},
+      {"^(?i:ab)c$", {"abc", "ABc", "aBc"}, {"abC"}},
       {"^[a^]$", {"a", "^"}, {"b"}},
       {"^[-a]$", {"-", "a"}, {"b"}},
       {"^[a-]$", {"-", "a"}, {"b"}},
@@ -100,6 +106,9 @@ TEST_F(PatternsTest, WhatIsNoneIsRefusedWithItsReason) {
       {"\\a", "\\a is no escape"},
       {"(?i)a", "a group that ECMA-262 does not know"},
       {"(?P<n>a)", "a group that ECMA-262 does not know"},
+      {"(?<a)b>c)", "a group that ECMA-262 does not know"},
+      {"(?<>a)", "a group that ECMA-262 does not know"},
+      {"\\p{^L}", "\\p has no name in braces"},
       {"(a)\\1", "refers back to a group"},
       {"\\pL", "\\p has no name in braces"},
       {"\\u12", "\\u has no code"},
@@ -124,6 +133,15 @@ TEST_F(PatternsTest, WhatIsNoneIsRefusedWithItsReason) {
   EXPECT_THAT(std::string(named.status().message()), testing::HasSubstr(R"(patternProperties: "\a": )"));
 }
 
+// An object that is no schema may have a member of that name.
+TEST_F(PatternsTest, AnotherDialectElsewhereIsRefusedOnlyWhereItIsReferredTo) {
+  const std::string elsewhere = R"("x-files": {"pattern": "**/*.ts", "patternProperties": {"(?i)a": {}}}})";
+  const auto start = rig_.Compile(R"({"type": "string", )" + elsewhere);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_TRUE(rig_.Takes(start->Fork(), R"("a")"));
+  EXPECT_FALSE(rig_.Compile(R"({"$ref": "#/x-files", )" + elsewhere).ok());
+}
+
 TEST_F(PatternsTest, TheNamesOfMembersAreTranslatedToo) {
   const auto start = rig_.Compile(
       R"({"type": "object", "patternProperties": {"^[^a&&b]$": {"type": "integer"}}, "additionalProperties": false})");
@@ -136,9 +154,9 @@ TEST_F(PatternsTest, RandomOnesAreReadAsTheStandardLibraryReadsThem) {
   const uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);
   const auto one_of = [&](const std::vector<std::string>& all) { return all[random() % all.size()]; };
-  const std::vector<std::string> members = {"a",   "b",   "&",    "&&", "~",   "~~",  "-",
-                                            "--",  "!",   "[",    "^",  "a-b", "!-b", "\\d",
-                                            "\\w", "\\]", "\\\\", ".",  "#",   "{",   "$"};
+  const std::vector<std::string> members = {"a",    "b", "&", "&&",  "~",   "~~",  "-",   "--",
+                                            "!",    "[", "^", "a-b", "!-b", "\\d", "\\w", "\\]",
+                                            "\\\\", ".", "#", "{",   "$",   ":",   ":a"};
   const std::vector<std::string> atoms = {"a",   "b",   "&",   "~",   "-",   "#",     "!",      ".",    "\\d",
                                           "\\w", "\\s", "\\S", "\\.", "\\[", "(a|&)", "(?:b~)", "(-|!)"};
   const std::vector<std::string> letters = {"a", "b", "&", "~",  "-", "!",  "[", "]", "^", "#",
