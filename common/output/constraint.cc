@@ -4,6 +4,7 @@
 
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
+#include "common/output/schema_formats.h"
 #include "common/output/schema_names.h"
 #include "common/output/schema_numbers.h"
 #include "common/output/schema_patterns.h"
@@ -61,7 +62,7 @@ absl::Status TidyElsewhere(Json& value) {
       BATON_RETURN_IF_ERROR(TidyElsewhere(one));
     }
   }
-  return absl::OkStatus();
+  return value.is_object() ? TidyFormats(value, /*is_schema=*/false) : absl::OkStatus();
 }
 
 // Takes what only describes out of a schema and those inside it: it can be most of a tool's, and would count
@@ -85,7 +86,7 @@ absl::Status TidySchema(Json& schema) {
       BATON_RETURN_IF_ERROR(TidyElsewhere(value));
     }
   }
-  return absl::OkStatus();
+  return TidyFormats(schema, /*is_schema=*/true);
 }
 
 int64_t Occurrences(std::string_view text, std::string_view what) {
