@@ -11,8 +11,10 @@
 namespace baton::text {
 namespace {
 
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Vocabulary {
   explicit Vocabulary(const std::string& kind) : name(kind), tokenizer(LoadKind(kind)) {
@@ -198,6 +200,9 @@ TEST(GrammarTest, NamesWhatIsWrong) {
               HasSubstr("dependentSchemas"));
   EXPECT_THAT(said(R"(start: %json {"type": "string", "pattern": "(?=a)b"})"), HasSubstr("look"));
   EXPECT_THAT(said(R"(start: %json {"$ref": "https://example.com/schema"})"), HasSubstr("example.com"));
+  // Words for who calls the library would be of no use to clients.
+  EXPECT_THAT(said(R"(start: %json {"oneOf": [{"minimum": 1}, {"maximum": 2}]})"),
+              AllOf(HasSubstr("oneOf: "), HasSubstr("use anyOf"), Not(HasSubstr("coerce"))));
   EXPECT_THAT(said("start: /[/"), HasSubstr("start: /[/"));
   EXPECT_THAT(said(""), HasSubstr("start"));
   EXPECT_THAT(said("start: <[99999999]>"), HasSubstr("99999999"));
@@ -284,6 +289,36 @@ TEST(GrammarTest, HostileGrammarsEndInTime) {
       printf("%zu: %.0f ms %s\n", i, took * 1e3, matcher.status().ToString().substr(0, 150).c_str());
     }
   }
+}
+
+// A pattern that counts words, under a bound of their length: what is too much work says so, and a text that
+// obeys is taken the same whether or not it was asked for masks in between.
+TEST(GrammarTest, WorkThatIsTooMuchIsNoDisobedience) {
+  const Vocabulary vocabulary("qwen_like");
+  std::string text = "\"";
+  for (int i = 0; i < 60; ++i) text += fmt::format("{}word{}", i == 0 ? "" : " ", i);
+  const auto tokens = vocabulary.tokenizer->Encode(text + "\"", false);
+  int taken = 0;
+  int refused = 0;
+  for (const int most : {480, 500, 2000}) {
+    const GrammarMatcher start = vocabulary.Compile(fmt::format(
+        R"(start: %json {{"type": "string", "pattern": "^([^ ]+[ ]+){{0,99}}[^ ]+$", "maxLength": {}}})",
+        most));
+    absl::Status with, without;
+    GrammarMatcher asked = start.Fork(), unasked = start.Fork();
+    TokenMask mask(vocabulary.grammars->mask_words());
+    for (const TokenId token : *tokens) {
+      if (with.ok()) with = asked.Mask(mask).status();
+      if (with.ok()) with = asked.Push(token);
+      if (without.ok()) without = unasked.Push(token);
+    }
+    EXPECT_EQ(with, without);
+    ++(with.ok() ? taken : refused);
+    if (with.ok()) continue;
+    EXPECT_THAT(with.message(), HasSubstr("it takes more work than is allowed: fewer"));
+  }
+  EXPECT_GE(taken, 1);
+  EXPECT_GE(refused, 1);
 }
 
 }  // namespace

@@ -88,7 +88,8 @@ impl Vocabulary {
             .factory
             .create_parser(TopLevelGrammar::from_lark(grammar.to_string()))
             .map_err(|e| told(&format!("{e:#}")))?;
-        let mut matcher = Matcher { automaton: Automaton::new(Ok(parser)), tokens: self.tokens };
+        let mut matcher =
+            Matcher { automaton: Automaton::new(Ok(parser)), tokens: self.tokens, masked: false };
         // What is too large for its first step is refused here, and a grammar that no text of these tokens begins.
         let mut first = vec![0; self.tokens.div_ceil(32)];
         let accepts = matcher.mask(&mut first)?;
@@ -103,21 +104,31 @@ impl Vocabulary {
 pub struct Matcher {
     automaton: Automaton,
     tokens: usize,
+    /// A mask was made since the last token.
+    masked: bool,
 }
 
 impl Matcher {
     /// Independent of the original.
     pub fn fork(&self) -> Self {
-        Matcher { automaton: self.automaton.deep_clone(), tokens: self.tokens }
+        Matcher { automaton: self.automaton.deep_clone(), tokens: self.tokens, masked: self.masked }
     }
 
     pub fn push(&mut self, token: u32) -> Result<(), String> {
         if self.ended() {
             return Err("the answer was complete before this token".to_string());
         }
+        // Only masks bring the library new fuel. Without one for each token, a text that is read again would run out of it where
+        // the answer did not.
+        if !self.masked {
+            self.automaton.compute_mask().map_err(|e| told(&e.to_string()))?;
+        }
+        self.masked = false;
         let allowed = (token as usize) < self.tokens
             && self.automaton.validate_tokens(&[token]).map_err(|e| told(&e.to_string()))? == 1;
         if !allowed {
+            // Without fuel the library takes no token, and only a mask says why.
+            self.automaton.compute_mask().map_err(|e| told(&e.to_string()))?;
             return Err(format!("token {token} does not obey the grammar"));
         }
         self.automaton.consume_token(token).map_err(|e| told(&e.to_string()))
@@ -130,6 +141,7 @@ impl Matcher {
             return Ok(true);
         }
         let mask = self.automaton.compute_mask().map_err(|e| told(&e.to_string()))?;
+        self.masked = true;
         let accepts = mask.is_allowed(self.tokens as u32);
         let most = words.len().min(self.tokens.div_ceil(32));
         words[..most].copy_from_slice(&mask.as_slice()[..most]);
@@ -161,6 +173,13 @@ impl Matcher {
     }
 }
 
+const TOO_MUCH: &str =
+    "it takes more work than is allowed: fewer nested or counted repetitions, or a pattern without a maxLength, take less";
+/// The library advises an option that is not for clients.
+const OVERLAPS: &str =
+    "oneOf: its branches may overlap, and only one may hold; use anyOf, or give each branch a required \
+                        property with a const of its own";
+
 /// The library's complaint in one line of bounded length, without what it adds for its own developers.
 fn told(error: &str) -> String {
     const LONGEST: usize = 400;
@@ -168,7 +187,11 @@ fn told(error: &str) -> String {
         error.split("<state>").next().unwrap_or(error).split("<non-verbose/>").next().unwrap_or(error).trim();
     match error {
         "NoExtensionBias" => return "no token of this model continues it here".to_string(),
-        "LexerTooComplex" | "ParserTooComplex" => return "it takes more work than is allowed".to_string(),
+        "LexerTooComplex" | "ParserTooComplex" => return TOO_MUCH.to_string(),
+        _ if error.starts_with("lexer error: too many") || error.starts_with("parser error: Too many") => {
+            return TOO_MUCH.to_string()
+        }
+        _ if error.contains("Enable 'coerce_one_of' option") => return OVERLAPS.to_string(),
         _ => {}
     }
     if let Some(panic) = error.strip_prefix("panic: ") {
