@@ -167,6 +167,42 @@ TEST_F(ConstraintTest, RegularExpressionsAreTakenAsTheyAre) {
   EXPECT_FALSE(RegexGrammar("").ok());
 }
 
+// The syntax of the Rust crate `regex`, with Unicode's classes: another one than that of a schema's patterns.
+TEST_F(ConstraintTest, RegularExpressionsHaveTheSyntaxOfRust) {
+  const struct {
+    const char *regex, *taken, *not_taken;
+  } cases[] = {
+      {"\\d", "\xD9\xA3", "a"},
+      {"\\w", "\xC3\xA4", "-"},
+      {"\\s", "\xC2\x85", "a"},
+      {".", "\r", "\n"},
+      {"(?s).", "\n", ""},
+      {"(?i)ab", "aB", "ac"},
+      {"(?x) a b # c", "ab", "a b"},
+      {"[a-z&&[^b]]", "a", "b"},
+      {"[[:digit:]]", "5", ":"},
+      {"[^\"]", "a", "\""},
+      {"\\pL\\p{Greek}", "a\xCE\xB1", "1a"},
+      {"\\x{e4}\\u{41}",
+       "\xC3\xA4"
+       "A",
+       "a"},
+      {"(?P<n>a)(?<m>b)", "ab", "a"},
+      {"a+?b", "aab", "b"},
+      {"^ab$", "ab", "a"},
+      {"\\Aab\\z", "ab", "a"},
+  };
+  for (const auto& one : cases) {
+    EXPECT_TRUE(Obeys(RegexGrammar(one.regex), one.taken)) << one.regex;
+    EXPECT_FALSE(Obeys(RegexGrammar(one.regex), one.not_taken)) << one.regex;
+  }
+  for (const char* const refused :
+       {"(?=a)a", "(?!a)b", "\\ba", "(a)\\1", "a$b", "\\u12", "\\cA", "[z-a]", "a{,2}"}) {
+    const auto grammar = RegexGrammar(refused);
+    EXPECT_TRUE(!grammar.ok() || absl::IsInvalidArgument(vocabulary_->Compile(*grammar).status())) << refused;
+  }
+}
+
 TEST_F(ConstraintTest, ChoicesAreTexts) {
   const std::vector<std::string> choices = {"yes", "no \"never\"", "a|b\n", "\xC3\xA4"};
   for (const std::string& choice : choices) EXPECT_TRUE(Obeys(ChoiceGrammar(choices), choice)) << choice;
