@@ -34,7 +34,7 @@ def main() -> None:
     wrong = []
     rows = []
     for role, text, categories in texts:
-        rows.append([one(prompt.BEGIN), one(prompt.USER if role == "user" else prompt.ASSISTANT)] + ids_of(text) + [one(prompt.END), one(prompt.VERDICT)])
+        rows.append(prompt.prompt_ids(role, text, one, ids_of))
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for begin in range(0, len(order), 32):
         some = order[begin:begin + 32]

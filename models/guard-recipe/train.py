@@ -35,7 +35,7 @@ class Rows:
         one = self.tokenizer.token_to_id
         while True:
             role, text, categories = self.writer.write()
-            head = [one(prompt.BEGIN), one(prompt.USER if role == "user" else prompt.ASSISTANT)] + self.ids(text) + [one(prompt.END), one(prompt.VERDICT)]
+            head = prompt.prompt_ids(role, text, one, self.ids)
             verdict = self.ids(prompt.verdict_text(categories)) + [one(prompt.END)]
             row, weight = head + verdict, [READ_WEIGHT / len(head)] * (len(head) - 1) + [1.0] + [0.3] * (len(verdict) - 1)
             for length, rows in BUCKETS:
