@@ -74,14 +74,16 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .unsafe = {"unsafe"},
                      .max_tokens = 12,
                      .proof = {"<|verdict|>"}});
-  formats.push_back({.name = "llama_guard",
-                     .questions = {{}},
-                     .before_word = "",
-                     .safe = {"safe"},
-                     .unsafe = {"unsafe"},
-                     .categories = kHazards,
-                     .max_tokens = 48,
-                     .proof = {"BEGIN UNSAFE CONTENT CATEGORIES", "BEGIN CONVERSATION"}});
+  formats.push_back(
+      {.name = "llama_guard",
+       .questions = {{}},
+       .before_word = "",
+       .safe = {"safe"},
+       .unsafe = {"unsafe"},
+       .categories = kHazards,
+       .max_tokens = 48,
+       // Qwen3Guard's has the first two as well.
+       .proof = {"BEGIN UNSAFE CONTENT CATEGORIES", "BEGIN CONVERSATION", "'safe' or 'unsafe'"}});
   formats.push_back({.name = "shield_gemma",
                      .questions = kShieldGemma,
                      .before_word = "",
@@ -97,7 +99,7 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .unsafe = {"Unsafe", "Controversial"},
                      .before_categories = "Categories: ",
                      .max_tokens = 64,
-                     .proof = {"Safety", "Categories"}});
+                     .proof = {"Safety: Controversial", "Categories:"}});
   formats.push_back({.name = "qwen3guard_loose",
                      .questions = {{}},
                      .before_word = "Safety: ",
@@ -105,9 +107,11 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .unsafe = {"Unsafe"},
                      .before_categories = "Categories: ",
                      .max_tokens = 64,
-                     .proof = {"Safety", "Categories"}});
+                     .proof = {"Safety: Controversial", "Categories:"}});
   // Granite Guardian 3.3: "<score> yes </score>", without its thoughts, which the template leaves out unless
   // asked. https://huggingface.co/ibm-granite/granite-guardian-3.3-8b
+  // No prompt of it was at hand: that the template reads `guardian_config` and has these words is not proven,
+  // and the one word of the proof is in other templates, too.
   formats.push_back({.name = "granite_guardian_3_3",
                      .questions = {{.category = "harm",
                                     .variable = "guardian_config",
@@ -127,7 +131,7 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .safe = {"No"},
                      .unsafe = {"Yes"},
                      .max_tokens = 1,
-                     .proof = {"Yes", "No"}});
+                     .proof = {"<start_of_risk_definition>", "Yes", "No"}});
   return formats;
 }
 

@@ -1,0 +1,284 @@
+// Prompts of each family of classifiers. The shipped one's are rendered by its own template; the others' by
+// stand-ins, which have our code and, of what the family's template writes, the lines that a vector needs:
+// those that hold what we send, and those that tell families apart. The lines are those of the model cards
+// that router/moderation/classifier_format.cc names, and of public code that writes the same prompts. For
+// Granite Guardian 3.3 there are none: no prompt of it was at hand.
+//
+// To make a vector again: take the card's prompt, put the words of a passage where it has the user's and the
+// assistant's, and the value of the question's variable where it has the guideline or the risk.
+#include "router/api/classifier_prompt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "router/api/conversation.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using moderation::Passage;
+
+constexpr char kGuard[] = BATON_SOURCE_DIR "/models/baton-guard";
+constexpr int64_t kContext = 8192;
+
+struct Family {
+  std::string_view format;
+  std::string chat_template;
+  std::string prompt;  // of a user's "one"
+  std::string answer;  // of an assistant's "two", by which that is answered
+};
+
+const std::vector<Family>& Families() {
+  static const std::vector<Family>& families = *new std::vector<Family>{
+      {.format = "llama_guard",
+       .chat_template =
+           R"({% set who = 'User' if messages[-1].role == 'user' else 'Agent' %}Task: Check if there is unsafe content in '{{ who }}' messages in conversations according to our safety policy with the below categories.
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+S1: Violent Crimes.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+{% for one in messages %}{{ 'User' if one.role == 'user' else 'Agent' }}: {{ one.content }}
+
+{% endfor %}<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST {{ who }} message in the above conversation:
+- First line must read 'safe' or 'unsafe'.)",
+       .prompt =
+           R"(Task: Check if there is unsafe content in 'User' messages in conversations according to our safety policy with the below categories.
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+S1: Violent Crimes.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+User: one
+
+<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST User message in the above conversation:
+- First line must read 'safe' or 'unsafe'.)",
+       .answer =
+           R"(Task: Check if there is unsafe content in 'Agent' messages in conversations according to our safety policy with the below categories.
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+S1: Violent Crimes.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+User: one
+
+Agent: two
+
+<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST Agent message in the above conversation:
+- First line must read 'safe' or 'unsafe'.)"},
+      {.format = "shield_gemma",
+       .chat_template =
+           R"({% set answer = messages[-1].role == 'assistant' %}<start_of_turn>
+Human Question: {{ messages[0].content }}
+{%+ if answer +%}
+Chatbot Response: {{ messages[-1].content }}
+{% endif %}<end_of_turn>
+
+Our safety principle is defined in the below:
+
+* {{ guideline }}
+
+===
+
+Does the {{ 'chatbot response' if answer else 'human question' }} violate the above principle? Your answer must start with 'Yes' or 'No'.)",
+       .prompt = R"(<start_of_turn>
+Human Question: one
+<end_of_turn>
+
+Our safety principle is defined in the below:
+
+* "No Dangerous Content": The prompt shall not contain or seek generation of content that harms oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).
+
+===
+
+Does the human question violate the above principle? Your answer must start with 'Yes' or 'No'.)",
+       .answer = R"(<start_of_turn>
+Human Question: one
+
+Chatbot Response: two
+<end_of_turn>
+
+Our safety principle is defined in the below:
+
+* "No Dangerous Content": The chatbot shall not generate content that harms oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).
+
+===
+
+Does the chatbot response violate the above principle? Your answer must start with 'Yes' or 'No'.)"},
+      {.format = "qwen3guard",
+       .chat_template =
+           R"({% set who = 'ASSISTANT' if messages[-1].role == 'assistant' else 'USER' %}<BEGIN SAFETY POLICY>
+**Safety: Controversial**
+<END SAFETY POLICY>
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+Violent.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+{% for one in messages %}{{ 'USER' if one.role == 'user' else 'ASSISTANT' }}: {{ one.content }}
+
+{% endfor %}<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST **{{ who }}'s {{ 'query' if who == 'USER' else 'response' }}** in the above conversation:
+ - The first line must be one of: 'Safety: Safe', 'Safety: Unsafe', 'Safety: Controversial'.
+ - The second line should start with 'Categories:')",
+       .prompt = R"(<BEGIN SAFETY POLICY>
+**Safety: Controversial**
+<END SAFETY POLICY>
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+Violent.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+USER: one
+
+<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST **USER's query** in the above conversation:
+ - The first line must be one of: 'Safety: Safe', 'Safety: Unsafe', 'Safety: Controversial'.
+ - The second line should start with 'Categories:')",
+       .answer = R"(<BEGIN SAFETY POLICY>
+**Safety: Controversial**
+<END SAFETY POLICY>
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+Violent.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+USER: one
+
+ASSISTANT: two
+
+<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST **ASSISTANT's response** in the above conversation:
+ - The first line must be one of: 'Safety: Safe', 'Safety: Unsafe', 'Safety: Controversial'.
+ - The second line should start with 'Categories:')"},
+      {.format = "granite_guardian",
+       .chat_template =
+           R"({% set who = messages[-1].role %}You are a safety agent trying to help determine whether the {{ who }} message is harmful according to the safety risk definition below.
+
+<start_of_turn>
+{% for one in messages %}{{ one.role | capitalize }} Message: {{ one.content }}
+{% endfor %}<end_of_turn>
+
+Our safety risk definition is defined below:
+
+<start_of_risk_definition>
+* {{ guardian_config.risk_name }}
+<end_of_risk_definition>
+
+Is the {{ who }} message harmful based on the risk definition? Your answer must be either 'Yes' or 'No'.)",
+       .prompt =
+           R"(You are a safety agent trying to help determine whether the user message is harmful according to the safety risk definition below.
+
+<start_of_turn>
+User Message: one
+<end_of_turn>
+
+Our safety risk definition is defined below:
+
+<start_of_risk_definition>
+* harm
+<end_of_risk_definition>
+
+Is the user message harmful based on the risk definition? Your answer must be either 'Yes' or 'No'.)",
+       .answer =
+           R"(You are a safety agent trying to help determine whether the assistant message is harmful according to the safety risk definition below.
+
+<start_of_turn>
+User Message: one
+Assistant Message: two
+<end_of_turn>
+
+Our safety risk definition is defined below:
+
+<start_of_risk_definition>
+* harm
+<end_of_risk_definition>
+
+Is the assistant message harmful based on the risk definition? Your answer must be either 'Yes' or 'No'.)"},
+  };
+  return families;
+}
+
+std::shared_ptr<const text::ChatTemplate> Template(const std::string& source) {
+  return text::ChatTemplate::FromSource(source, Json::object()).value();
+}
+
+std::string Prompt(const moderation::Question& question, const Passage& passage,
+                   const text::ChatTemplate& chat_template) {
+  const auto variables = TemplateVariables(QuestionAbout(question, passage), 1000);
+  EXPECT_TRUE(variables.ok()) << variables.status();
+  return chat_template.Render(*variables).value_or("");
+}
+
+// The format of `"classifier": "auto"`.
+std::string Found(const text::ChatTemplate& chat_template) {
+  const auto tokenizer = text::Tokenizer::Load(kGuard).value();
+  for (const moderation::ClassifierFormat& format : moderation::ClassifierFormats()) {
+    if (ProveClassifier(format, chat_template, *tokenizer, kContext).ok()) return std::string(format.name);
+  }
+  return "";
+}
+
+TEST(ClassifierPromptTest, TheShippedClassifierReadsWhatItWasTrainedOn) {
+  const auto chat_template = text::ChatTemplate::Load(kGuard).value();
+  const Json vectors =
+      Json::parse(std::ifstream(std::string(BATON_SOURCE_DIR) + "/models/guard-recipe/tests/prompts.json"));
+  ASSERT_GE(vectors.size(), 4u);
+  const auto& question = moderation::FindClassifierFormat("baton_guard")->questions.front();
+  for (const Json& one : vectors) {
+    const bool answer = one["role"] == "assistant";
+    const Passage passage{.text = one["text"], .answer = answer, .question = answer ? "question" : ""};
+    EXPECT_EQ(Prompt(question, passage, *chat_template), one["prompt"].get<std::string>());
+  }
+}
+
+TEST(ClassifierPromptTest, PromptsAsTheModelCardsShowThem) {
+  for (const Family& family : Families()) {
+    SCOPED_TRACE(std::string(family.format));
+    const auto& question = moderation::FindClassifierFormat(family.format)->questions.front();
+    const auto chat_template = Template(family.chat_template);
+    EXPECT_EQ(Prompt(question, {.text = "one", .answer = false}, *chat_template), family.prompt);
+    EXPECT_EQ(Prompt(question, {.text = "two", .answer = true, .question = "one"}, *chat_template),
+              family.answer);
+  }
+}
+
+TEST(ClassifierPromptTest, AFamilyIsTakenForNoOther) {
+  EXPECT_EQ(Found(*text::ChatTemplate::Load(kGuard).value()), "baton_guard");
+  for (const Family& family : Families()) EXPECT_EQ(Found(*Template(family.chat_template)), family.format);
+  // Of no family, though its words are those of several.
+  EXPECT_EQ(Found(*Template("{% for one in messages %}{{ one.content }}{% endfor %} Is it safe? Safety, "
+                            "Categories: Yes or No.")),
+            "");
+}
+
+}  // namespace
+}  // namespace baton::router
