@@ -1,6 +1,7 @@
 #include "router/dispatch/dispatcher.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -34,15 +35,12 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<pla
                  options.meters != nullptr ? options.meters : std::make_shared<admission::Meters>(),
                  options.models != nullptr ? options.models : std::make_shared<admission::Meters>()) {
   SetTenant(admission::TenantId(0), "default", {});
+  admission_.SetAbsent(true, started_);
   fleet_.SetListener([this] { Pump(); });
 }
 
 Dispatcher::~Dispatcher() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  if (ticker_.joinable()) ticker_.join();
+  StopTicking();
   fleet_.SetListener(nullptr);  // bookings may outlive the dispatcher
 }
 
@@ -50,8 +48,17 @@ void Dispatcher::StartTicking() {
   ticker_ = std::thread([this] { TickUntilStopped(); });
 }
 
+void Dispatcher::StopTicking() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (ticker_.joinable()) ticker_.join();
+}
+
 void Dispatcher::TickUntilStopped() {
   absl::Time shown = clock_.Now();
+  bool served = false;
   while (true) {
     bool waiting;
     {
@@ -70,6 +77,9 @@ void Dispatcher::TickUntilStopped() {
         ShowAffinity();
         ShowLoad();
       }
+    }
+    if (const bool serving = serves(); std::exchange(served, serving) != serving && serves_listener_) {
+      serves_listener_();
     }
     if (waiting) Tick();
     MaintainIndex();
@@ -92,7 +102,9 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
-    const TtftEstimate estimate = EstimateIfWaiting(*request, now);
+    TtftEstimate estimate = EstimateIfWaiting(*request, now);
+    // Nothing can be said of a wait for a worker, nor of what follows.
+    if (Look(now).waits) estimate = {.due = request->deadline};
     auto decided = admission_.Admit({.tenant = request->tenant,
                                      .model = request->model,
                                      .choices = request->choices,
@@ -186,7 +198,10 @@ void Dispatcher::Pump() {
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    if (admission_.queue().empty()) return;
+    if (admission_.queue().empty()) {
+      Look(clock_.Now());
+      return;
+    }
     PumpLocked(clock_.Now(), &deliveries);
   }
   Deliver(std::move(deliveries));
@@ -215,7 +230,12 @@ void Dispatcher::Tick() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
+    const bool absent = Look(now).waits;
     for (const EntryId id : admission_.TakeExpired(now)) {
+      if (absent && waiting_.MayWaitOn(id, now, options_.max_wait)) {
+        admission_.WaitOn(id, waiting_.at(id).expires);
+        continue;
+      }
       deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
     }
     PumpLocked(now, &deliveries);
@@ -262,6 +282,30 @@ TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl:
   return EstimateOf(request, selection.predicted, computes.get());
 }
 
+Dispatcher::Presence Dispatcher::Look(absl::Time now) {
+  // Asked before the view, which then has the worker that has come since.
+  const bool expected =
+      (!fleet_.settled() && now - started_ < options_.settle_patience) || fleet_.decode_expected();
+  Presence presence{.view = fleet_.view()};
+  const bool up = !presence.view->decode.empty();
+  if (std::exchange(up_, up) != up) {
+    admission_.SetAbsent(!up, now);
+    if (!up) {
+      left_ = now;
+      spdlog::warn("{}; requests wait for one, for up to {}", std::string(fleet_.NoDecodeWorker().message()),
+                   absl::FormatDuration(options_.max_wait));
+    }
+  }
+  presence.waits = !up && (expected || (left_.has_value() && now - *left_ < options_.max_wait));
+  return presence;
+}
+
+bool Dispatcher::serves() {
+  absl::MutexLock lock(&mutex_);
+  const Presence presence = Look(clock_.Now());
+  return up_ || (left_.has_value() && presence.waits);
+}
+
 bool Dispatcher::Busy(const fleet::View& view) {
   return std::any_of(view.decode.begin(), view.decode.end(),
                      [](const auto& worker) { return worker->BookedRequests() > 0; });
@@ -279,6 +323,7 @@ absl::Status Dispatcher::Expired(const WaitingChoice& waiting, absl::Time now) {
   if (waiting.request->deadline <= now) {
     return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
   }
+  if (!up_) return fleet_.TellNoDecodeWorker();
   return Refuse(waiting.request->tenant, WhyExpired(waiting, now, options_.max_wait, options_.default_ttft,
                                                     admission_.RetryDelay(waiting.request->tenant)));
 }
@@ -351,7 +396,8 @@ void Dispatcher::PlacePressing(const fleet::View& view, absl::Time now, std::vec
 }
 
 void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
-  const std::shared_ptr<const fleet::View> view = fleet_.view();
+  const Presence presence = Look(now);
+  const std::shared_ptr<const fleet::View>& view = presence.view;
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
   for (const fleet::Fleet::Move& move : fleet_.TakeMoves()) {
@@ -367,7 +413,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = admission_.First()) {
     if (view->decode.empty()) {
-      if (!fleet_.settled() && now - started_ < options_.settle_patience) break;
+      if (presence.waits) break;
       admission_.Withdraw(*id, now);
       deliveries->push_back(Take(*id, fleet_.TellNoDecodeWorker()));
       continue;

@@ -6,7 +6,9 @@
 // before Submit returns.
 //
 // No request waits in vain: one past its deadline is answered within kTick, one that no worker could ever
-// hold is refused at once, and one without a deadline waits at most `max_wait`.
+// hold is refused at once, and one without a deadline waits at most `max_wait`. While no decode worker is up,
+// requests wait in the same way for one that is on its way (Fleet::decode_expected), or that left less than
+// `max_wait` ago, since processes and pods are replaced; otherwise they are refused at once.
 #pragma once
 
 #include <atomic>
@@ -70,6 +72,8 @@ class Dispatcher {
 
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
   void StartTicking();
+  // Ends it, before whatever its listener uses. Again does nothing.
+  void StopTicking();
 
   // A tenant, before its first request, or its new limits. `label` is its name in metrics. The tenant with
   // the id 0 is known from the start, as "default", without limits.
@@ -90,6 +94,12 @@ class Dispatcher {
                std::vector<Incarnation> avoid, bool begun = false);
   // No result for this one, if there was none yet.
   void Withdraw(admission::EntryId id);
+
+  // Requests are taken: a decode worker is up, or one was and the next is waited for.
+  bool serves();
+  // Called, on the thread of StartTicking, when serves() may have changed without a change of the fleet. Set
+  // before it.
+  void SetServesListener(std::function<void()> listener) { serves_listener_ = std::move(listener); }
 
   // Choices that wait, as they were last shown.
   int64_t waiting() const { return shown_waiting_.load(std::memory_order_relaxed); }
@@ -141,6 +151,13 @@ class Dispatcher {
   // at once gets its estimate from its placement instead.
   TtftEstimate EstimateIfWaiting(const DispatchRequest& request, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The fleet as it is. `waits`: no decode worker is up, and requests wait for one.
+  struct Presence {
+    std::shared_ptr<const fleet::View> view;
+    bool waits = false;
+  };
+  // Takes note of decode workers that have come or gone.
+  Presence Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.
   static bool Busy(const fleet::View& view);
   // It takes a request. `in_time`: and its steps meet the target of TPOT with that, or it has nothing to do.
@@ -176,8 +193,11 @@ class Dispatcher {
   WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // TellWaiting, last
+  bool up_ ABSL_GUARDED_BY(mutex_) = false;               // a decode worker is
+  std::optional<absl::Time> left_ ABSL_GUARDED_BY(mutex_);  // when the last one left; none: none ever did
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int64_t> shown_waiting_{0};
+  std::function<void()> serves_listener_;
   std::thread ticker_;
 };
 

@@ -15,6 +15,9 @@
 namespace baton::router::fleet {
 namespace {
 
+// For a client that is refused because there is no decode worker.
+constexpr absl::Duration kRetryWithoutWorkers = absl::Seconds(5);
+
 const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill"; }
 
 std::optional<int64_t> LocalBound(const baton::fleet::v1::WorkerInfo& info) {
@@ -244,6 +247,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
   const baton::fleet::v1::WorkerInfo& info = snapshot.info();
   state.answered = true;
   state.draining = snapshot.draining();
+  state.starting = false;
   absl::Status refused;
   const baton::fleet::v1::Role expected =
       listed.role == Role::kDecode ? baton::fleet::v1::ROLE_DECODE : baton::fleet::v1::ROLE_PREFILL;
@@ -296,6 +300,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
                                  *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();
+    state.served = false;
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
   }
   state.worker->SetSlot(*slot);
@@ -335,6 +340,7 @@ void Fleet::OnDown(int endpoint, const absl::Status& why) {
     LeaveIndex(state);
     state = EndpointState{.listed = std::move(state.listed)};
     state.answered = true;
+    state.starting = rpc::IsStarting(why);
     state.trouble = std::string(why.message());
     CompareTemplates();
     Rebuild();
@@ -374,6 +380,8 @@ void Fleet::Rebuild() {
   if (reference != nullptr) {
     view->block_hash_domain = reference->block_hash_domain;
     view->answer_digest = reference->worker->identity().answer_digest;
+  } else {
+    view->block_hash_domain = view_->block_hash_domain;
   }
   for (auto& [number, state] : endpoints_) {
     state.usable = false;
@@ -406,7 +414,7 @@ void Fleet::Rebuild() {
       state.trouble = fmt::format("it is the worker at {}", *first->second);
       continue;
     }
-    state.usable = true;
+    state.usable = state.served = true;
     state.trouble.clear();
     view->chunk_reuse = view->chunk_reuse && identity.chunk_reuse;
     (identity.role == Role::kDecode ? view->decode : view->prefill).push_back(state.worker);
@@ -424,6 +432,14 @@ bool Fleet::settled() const {
   absl::MutexLock lock(&mutex_);
   return listing_.complete && std::all_of(endpoints_.begin(), endpoints_.end(),
                                           [](const auto& endpoint) { return endpoint.second.answered; });
+}
+
+bool Fleet::decode_expected() const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(endpoints_.begin(), endpoints_.end(), [](const auto& endpoint) {
+    const EndpointState& state = endpoint.second;
+    return state.listed.role == Role::kDecode && (state.starting || (state.draining && state.served));
+  });
 }
 
 absl::Status Fleet::NoDecodeWorker() const {
@@ -451,10 +467,13 @@ absl::Status Fleet::TellNoDecodeWorker() {
   absl::MutexLock lock(&mutex_);
   if (told_ != why.message()) spdlog::warn("{}", std::string(why.message()));
   told_ = std::string(why.message());
-  return rpc::WithReason(
-      absl::UnavailableError(
-          "no decode worker is up: the router's log names each that it knows, and says what is wrong; retry"),
-      v1::REASON_NO_WORKER);
+  return rpc::WithRetryDelay(
+      rpc::WithReason(
+          absl::UnavailableError(
+              "no decode worker is up: the router's log names each that it knows, and says what is wrong; "
+              "retry"),
+          v1::REASON_NO_WORKER),
+      kRetryWithoutWorkers);
 }
 
 Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,

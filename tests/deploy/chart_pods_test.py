@@ -282,6 +282,29 @@ class Pods(unittest.TestCase):
         release = Release({"decode": {"strategy": {"maxSurge": "25%", "maxUnavailable": 0}}})
         self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": "25%", "maxUnavailable": 0})
 
+    def test_a_new_pod_comes_first_where_there_is_room_for_one_more(self):
+        first, last = {"maxSurge": 1, "maxUnavailable": 0}, {"maxSurge": 0, "maxUnavailable": 1}
+        key = {"kvDisk": {"size": "1GiB", "hostPath": "/srv/kv"}}
+        for values, wanted in (
+            ({}, first),
+            ({"gpus": 1, "threads": 0}, last),
+            ({"hostNetwork": True}, last),
+            (key, last),
+            ({**key, "strategy": {"maxUnavailable": 0}}, first),
+            ({"strategy": {"maxSurge": 0}}, last),
+            ({"strategy": {"maxUnavailable": 1}}, {"maxSurge": 1, "maxUnavailable": 1}),
+            ({"gpus": 1, "strategy": {"maxSurge": 2}}, {"maxSurge": 2, "maxUnavailable": 0}),
+        ):
+            release = Release({"decode": values, "networkPolicy": {"enabled": False}})
+            self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], wanted, values)
+        for role in ("router", "prefill"):
+            self.assertEqual(Release({}).one("Deployment", f"r-baton-{role}")["spec"]["strategy"]["rollingUpdate"], first, role)
+
+    def test_routers_see_workers_that_start_or_leave(self):
+        for role in ("prefill", "decode"):
+            self.assertTrue(Release({}).one("Service", f"r-baton-{role}")["spec"]["publishNotReadyAddresses"], role)
+        self.assertNotIn("publishNotReadyAddresses", Release({}).one("Service", "r-baton")["spec"])
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[1:]])

@@ -98,5 +98,51 @@ TEST(LeavingTest, ARollingRestartOfEveryWorkerUnderLoadFailsNoRequest) {
   fleet.ExpectNothingHeld();
 }
 
+// One worker of each role, as a small deployment has: each is replaced in good order, then killed. What comes
+// meanwhile waits for the new one, and so does what has begun.
+TEST(LeavingTest, TheOnlyWorkersAreReplacedUnderLoadAndNoRequestFails) {
+  Fleet fleet({.prefill = 1, .decode = 1, .drain_grace = "0.05"});
+  constexpr int kClients = 3, kAnswer = 300;
+  std::vector<Answer> undisturbed;
+  for (int i = 0; i < kClients; ++i) {
+    undisturbed.push_back(fleet.Generate(TokenRequest(SaltedPrompt(120, i), kAnswer)));
+    ASSERT_TRUE(undisturbed.back().status.ok()) << undisturbed.back().status;
+  }
+  std::atomic<bool> stop = false;
+  std::atomic<int> served = 0, failed = 0, moved = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&, i] {
+      while (!stop) {
+        const Answer answer = fleet.Generate(TokenRequest(SaltedPrompt(120, i), kAnswer));
+        if (!answer.status.ok()) {
+          ++failed;
+          ADD_FAILURE() << answer.status;
+          continue;
+        }
+        ++served;
+        moved += static_cast<int>(answer.end().relay().migrations());
+        EXPECT_EQ(answer.digests, undisturbed[i].digests);
+      }
+    });
+  }
+  const auto next_answers = [&] {
+    const int before = served + failed;
+    return Await([&] { return served + failed >= before + kClients; }, "answers");
+  };
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    EXPECT_TRUE(next_answers());
+    fleet.RestartDecode(0, signal);
+    EXPECT_TRUE(next_answers());
+    fleet.RestartPrefill(0, signal);
+  }
+  EXPECT_TRUE(next_answers());
+  stop = true;
+  for (std::thread& client : clients) client.join();
+  std::printf("%d requests served while the only workers were replaced, %d failed, %d migrations\n",
+              served.load(), failed.load(), moved.load());
+  fleet.ExpectNothingHeld();
+}
+
 }  // namespace
 }  // namespace baton::e2e

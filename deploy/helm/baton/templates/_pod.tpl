@@ -34,8 +34,7 @@ spec:
   strategy:
     type: RollingUpdate
     rollingUpdate:
-      maxSurge: {{ $r.strategy.maxSurge }}
-      maxUnavailable: {{ $r.strategy.maxUnavailable }}
+      {{- include "baton.rolling" $r | nindent 6 }}
   {{- end }}
   selector:
     matchLabels:
@@ -62,6 +61,23 @@ spec:
         {{- end }}
     spec:
       {{- include "baton.podSpec" $pod | nindent 6 }}
+{{- end -}}
+
+{{/*
+maxSurge and maxUnavailable of one role's values, with what is left open chosen: a pod that takes something of
+which there is seldom one more can't come before another has gone.
+*/}}
+{{- define "baton.rolling" -}}
+{{- $scarce := or (gt (int .gpus) 0) .resourceClaims .hostNetwork (dig "hostPath" "" (.kvDisk | default dict)) -}}
+{{- $surge := .strategy.maxSurge -}}
+{{- $unavailable := .strategy.maxUnavailable -}}
+{{- if kindIs "invalid" $surge -}}
+{{- $surge = ternary 0 1 (not (not $scarce)) -}}
+{{- if not (kindIs "invalid" $unavailable) -}}{{- if eq (toString $unavailable) "0" -}}{{- $surge = 1 -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- if kindIs "invalid" $unavailable -}}{{- $unavailable = ternary 1 0 (eq (toString $surge) "0") -}}{{- end -}}
+maxSurge: {{ $surge }}
+maxUnavailable: {{ $unavailable }}
 {{- end -}}
 
 {{- define "baton.podSpec" -}}

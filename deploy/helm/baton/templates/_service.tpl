@@ -20,8 +20,10 @@ spec:
   {{- if eq $role "router" }}
   type: {{ $root.Values.router.service.type }}
   {{- else }}
-  # Routers look up this name: every ready pod is an address.
+  # Routers look up this name: every pod is an address, also one that starts or leaves. It says so itself, and routers
+  # wait for it, and fetch from it what it holds.
   clusterIP: None
+  publishNotReadyAddresses: true
   {{- end }}
   selector:
     {{- include "baton.selector" $root | nindent 4 }}
