@@ -49,8 +49,8 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Serves `services`, which outlive the server. UNAVAILABLE if the address can't be bound. `place`: the bound
-  // socket of that address, from a StartingServer; null: it is bound here.
+  // Serves `services`, which outlive the server. UNAVAILABLE if the address can't be bound. `place`: the
+  // bound socket of that address, from a StartingServer; null: it is bound here.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<grpc::Service*>& services,
                                                        std::unique_ptr<Acceptor> place = nullptr);

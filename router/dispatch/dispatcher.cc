@@ -283,10 +283,12 @@ TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl:
 }
 
 Dispatcher::Presence Dispatcher::Look(absl::Time now) {
-  // Asked before the view, which then has the worker that has come since.
-  const bool expected =
-      (!fleet_.settled() && now - started_ < options_.settle_patience) || fleet_.decode_expected();
   Presence presence{.view = fleet_.view()};
+  bool expected = false;
+  if (presence.view->decode.empty()) {
+    expected = (!fleet_.settled() && now - started_ < options_.settle_patience) || fleet_.decode_expected();
+    presence.view = fleet_.view();  // again: it has the worker that has come since
+  }
   const bool up = !presence.view->decode.empty();
   if (std::exchange(up_, up) != up) {
     admission_.SetAbsent(!up, now);

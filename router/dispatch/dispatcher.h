@@ -193,7 +193,7 @@ class Dispatcher {
   WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // TellWaiting, last
-  bool up_ ABSL_GUARDED_BY(mutex_) = false;               // a decode worker is
+  bool up_ ABSL_GUARDED_BY(mutex_) = false;                         // a decode worker is
   std::optional<absl::Time> left_ ABSL_GUARDED_BY(mutex_);  // when the last one left; none: none ever did
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int64_t> shown_waiting_{0};

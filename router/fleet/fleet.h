@@ -104,8 +104,8 @@ class Fleet {
   std::shared_ptr<const View> view() const;
   // The listing is complete and every endpoint has answered or failed at least once.
   bool settled() const;
-  // A decode worker is on its way: one says that it is starting, or one that took requests drains, which seldom
-  // happens without another to follow.
+  // A decode worker is on its way: one says that it is starting, or one that took requests drains, which
+  // seldom happens without another to follow.
   bool decode_expected() const;
   // UNAVAILABLE, naming each decode address and why it can't be used: for people who run the fleet.
   absl::Status NoDecodeWorker() const;

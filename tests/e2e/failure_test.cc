@@ -143,7 +143,7 @@ TEST(FailureTest, APrefillWorkerOfAnotherKindIsNotUsedAndTheRequestCompletes) {
 }
 
 TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
-  Fleet fleet({.gated = true});
+  Fleet fleet({.router_flags = {"--queue-seconds", "0.2"}, .gated = true});
   fleet.decode_gates().Allow(kSteps);
   grpc::ClientContext context;
   const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(100), 1000));

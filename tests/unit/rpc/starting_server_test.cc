@@ -33,8 +33,8 @@ class StartingServerTest : public ::testing::Test {
     return FromGrpc(status);
   }
   void Dial(const std::string& address) {
-    stub_ = std::make_unique<grpc::GenericStub>(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    stub_ =
+        std::make_unique<grpc::GenericStub>(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   }
 
   std::unique_ptr<grpc::GenericStub> stub_;
