@@ -43,8 +43,8 @@ absl::Status WithQuota(absl::Status status, std::string_view subject, std::strin
 // The subject; empty: it has none.
 std::string QuotaOf(const absl::Status& status);
 
-// What a process says to every call while it loads what it will serve: UNAVAILABLE, with an ErrorInfo that is
-// not one of clients' (v1::Reason), for only members of the fleet call it.
+// UNAVAILABLE, which a process says to every call while it loads what it will serve. Its ErrorInfo is not one
+// of clients' (v1::Reason), for only members of the fleet call it.
 absl::Status StartingError();
 bool IsStarting(const absl::Status& status);
 

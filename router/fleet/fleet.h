@@ -37,7 +37,7 @@ struct View {
   std::vector<std::shared_ptr<Worker>> prefill;
   // Those of both roles that drain: they take no requests, and peers can fetch what they hold.
   std::vector<std::shared_ptr<Worker>> leaving;
-  // What, besides the tenant's salt, the roots of their block hashes are made of. While there are none, as it
+  // With the tenant's salt, the source of the roots of their block hashes. While there are no workers, as it
   // was; empty: there was none yet, or they do not say.
   std::string block_hash_domain;
   // AnswerDigest of their fingerprint; empty: there is none.

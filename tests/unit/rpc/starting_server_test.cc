@@ -16,7 +16,7 @@ namespace {
 
 class StartingServerTest : public ::testing::Test {
  protected:
-  // Of a call to a method that no server has.
+  // Calls a method that no server has.
   absl::Status Call() {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
