@@ -66,6 +66,7 @@ void Fleet::RemoveEndpoint(int endpoint) {
                    running == 0 ? "" : fmt::format("; the {} requests that it runs go on", running));
     }
     LeaveIndex(state);
+    ShowLeftOut(state, "");
     endpoints_.erase(found);
     CompareTemplates();
     Rebuild();
@@ -249,6 +250,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
   state.draining = snapshot.draining();
   state.starting = false;
   absl::Status refused;
+  std::string left_out;
   const baton::fleet::v1::Role expected =
       listed.role == Role::kDecode ? baton::fleet::v1::ROLE_DECODE : baton::fleet::v1::ROLE_PREFILL;
   if (info.role() != expected) {
@@ -257,10 +259,12 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
                     Name(listed.role)));
   } else if (const auto difference = Compare(listed, info); difference.has_value()) {
     refused = absl::FailedPreconditionError(difference->why);
+    left_out = difference->field;
     if (state.trouble != difference->why) {
       probe_.FingerprintDiffers(listed.address, std::string(difference->field));
     }
   }
+  ShowLeftOut(state, std::move(left_out));
   LeaveIndex(state);  // whatever it held, the snapshot says what it holds
   std::optional<WorkerSlot> slot;
   if (refused.ok()) {
@@ -338,6 +342,7 @@ void Fleet::OnDown(int endpoint, const absl::Status& why) {
       probe_.WatchRestarted("down");
     }
     LeaveIndex(state);
+    ShowLeftOut(state, "");
     state = EndpointState{.listed = std::move(state.listed)};
     state.answered = true;
     state.starting = rpc::IsStarting(why);
@@ -346,6 +351,13 @@ void Fleet::OnDown(int endpoint, const absl::Status& why) {
     Rebuild();
   }
   Changed();
+}
+
+void Fleet::ShowLeftOut(EndpointState& state, std::string field) {
+  if (state.left_out == field) return;
+  const std::string before = std::exchange(state.left_out, std::move(field));
+  if (!before.empty()) probe_.LeftOut(state.listed.address, before, false);
+  if (!state.left_out.empty()) probe_.LeftOut(state.listed.address, state.left_out, true);
 }
 
 const Fleet::EndpointState* Fleet::Reference() const {
@@ -396,6 +408,7 @@ void Fleet::Rebuild() {
         probe_.FingerprintDiffers(identity.address, field);
       }
       state.differing_field = std::move(field);
+      ShowLeftOut(state, state.differing_field);
       if (!state.differing_field.empty()) {
         state.trouble =
             fmt::format("its fingerprint differs from {}'s in {}", model.address, state.differing_field);

@@ -145,6 +145,7 @@ class Fleet {
     bool usable = false;                       // in the view
     std::string trouble = "not answered yet";  // why it is not usable, for people
     std::string differing_field = {};
+    std::string left_out = {};  // the field that metrics show it to be left out for
     std::string block_hash_domain = {};
     // Digests of the routers that watch it, this one's included: at most kMaxTemplates.
     std::set<std::string> templates = {};
@@ -185,6 +186,8 @@ class Fleet {
   void LeaveIndex(EndpointState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses the fingerprint group and replaces the view.
   void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // In metrics; empty: it is not left out for a difference.
+  void ShowLeftOut(EndpointState& state, std::string field) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The endpoint whose fingerprint the fleet goes by, or null.
   const EndpointState* Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

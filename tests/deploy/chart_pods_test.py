@@ -101,11 +101,26 @@ class Pods(unittest.TestCase):
         self.assertTrue(Release().container("router")["image"].endswith(":0.1.0"))
 
     def test_pull_secrets(self):
-        self.assertEqual(Release({"imagePullSecrets": ["s"]}).pod("decode")["imagePullSecrets"], [{"name": "s"}])
+        for values in ({"imagePullSecrets": ["s"]}, {"imagePullSecrets": [{"name": "s"}]}, {"global": {"imagePullSecrets": [{"name": "s"}]}}):
+            release = Release({**values, "gateway": {"enabled": True}})
+            for pod in [one["spec"]["template"]["spec"] for one in release.workloads()] + [release.one("Pod", "r-baton-test")["spec"]]:
+                self.assertEqual(pod["imagePullSecrets"], [{"name": "s"}], values)
+        both = Release({"imagePullSecrets": ["own"], "global": {"imagePullSecrets": ["parent"], "imageRegistry": "registry.example/"}})
+        self.assertEqual(both.pod("decode")["imagePullSecrets"], [{"name": "own"}, {"name": "parent"}])
+        self.assertEqual(both.container("decode")["image"], "registry.example/baton:0.1.0")
+
+    def test_a_download_behind_a_proxy_under_a_quota(self):
+        download = {"extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}], "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}], "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+        release = Release({"model": {"source": "s3", "s3": {"url": "https://s3.example/b", "files": {"config.json": "1" * 64}}, "download": download}})
+        for role in ROLES:
+            one = release.pod(role)["initContainers"][0]
+            self.assertIn({"name": "HTTPS_PROXY", "value": "http://proxy:3128"}, one["env"])
+            self.assertIn({"name": "ca", "mountPath": "/ca"}, one["volumeMounts"])
+            self.assertEqual(one["resources"]["limits"], {"cpu": "1", "memory": "1Gi"})
 
     def test_gpus(self):
-        release = Release({"decode": {"gpus": 4, "tensorParallel": 4, "gpuResource": "amd.com/gpu", "resources": {"limits": {"memory": "9Gi"}}}})
-        self.assertEqual(release.container("decode")["resources"]["limits"], {"amd.com/gpu": 4, "memory": "9Gi"})
+        release = Release({"decode": {"gpus": 4, "tensorParallel": 4, "gpuResource": "nvidia.com/gpu.of-ours", "resources": {"limits": {"memory": "9Gi"}}}})
+        self.assertEqual(release.container("decode")["resources"]["limits"], {"nvidia.com/gpu.of-ours": 4, "memory": "9Gi"})
         self.assertEqual(release.flags("decode")["--backend"], "cuda")
         self.assertEqual(release.flags("decode")["--tp"], "4")
         self.assertEqual(release.flags("prefill")["--backend"], "cpu")

@@ -43,7 +43,7 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "baton.labels" $root | nindent 8 }}
+        {{- include "baton.podLabels" $root | nindent 8 }}
         app.kubernetes.io/component: {{ $component }}
         {{- with $r.podLabels }}
         {{- toYaml . | nindent 8 }}
@@ -89,11 +89,8 @@ serviceAccountName: {{ include "baton.serviceAccount" $root }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ if kindIs "invalid" $r.terminationGracePeriodSeconds }}{{ add (int $r.preStopSeconds) (int $v.longestGenerationSeconds) 15 }}{{ else }}{{ $r.terminationGracePeriodSeconds }}{{ end }}
-{{- with $v.imagePullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
+{{- with include "baton.pullSecrets" $root }}
+{{- . | nindent 0 }}
 {{- end }}
 {{- with $r.priorityClassName }}
 priorityClassName: {{ . }}
@@ -164,9 +161,7 @@ initContainers:
     imagePullPolicy: {{ $v.image.pullPolicy }}
     command: [sh, -c, {{ printf "cp -rL %s/. /mnt/nccl-plugin/" $v.link.plugin.folder | quote }}]
     resources:
-      requests:
-        cpu: 100m
-        memory: 64Mi
+      {{- toYaml $v.link.plugin.resources | nindent 6 }}
     securityContext:
       {{- toYaml $r.securityContext | nindent 6 }}
     volumeMounts:

@@ -34,9 +34,7 @@ spec:
     - name: {{ .name }}
       port: {{ .grpc }}
       targetPort: {{ .name }}
-      {{- if not $root.Values.tls.enabled }}
-      appProtocol: kubernetes.io/h2c
-      {{- end }}
+      appProtocol: {{ ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled }}
     - name: m-{{ .name }}
       port: {{ .metrics }}
       targetPort: m-{{ .name }}
@@ -45,10 +43,8 @@ spec:
     - name: grpc
       port: {{ ternary $root.Values.router.service.port 8470 (eq $role "router") }}
       targetPort: grpc
-      {{- if not $root.Values.tls.enabled }}
-      # For proxies and gateways: HTTP/2 without TLS.
-      appProtocol: kubernetes.io/h2c
-      {{- end }}
+      # For proxies, meshes and gateways: HTTP/2, with TLS or without.
+      appProtocol: {{ ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled }}
     {{- if ne $role "router" }}
     - name: metrics
       port: 9470
@@ -246,7 +242,7 @@ spec:
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        query: {{ printf "max(baton:ttft_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
+        query: {{ printf "(max(baton:ttft_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
     {{- end }}
     {{- else }}
@@ -261,7 +257,7 @@ spec:
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        query: {{ printf "max(baton:tpot_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
+        query: {{ printf "(max(baton:tpot_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
     {{- end }}
     {{- end }}
