@@ -1,5 +1,6 @@
 #include "router/fleet/fleet.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
