@@ -52,7 +52,7 @@ def tests_yaml(days):
             continue
         scenes = [(kind, count, at) for kind, count in (("fires", 1), ("quiet", 0)) for at in range(len(listed(test[kind])))]
         for kind, count, at in scenes:
-            lines.append(f"  - name: {rule['alert']} {kind}{f' {at + 1}' if at else ''}\n    interval: 1m\n    input_series:")
+            lines.append(f"  - name: {rule['alert']} {kind}{f'-{at + 1}' if at else ''}\n    interval: 1m\n    input_series:")
             for series, values in listed(test[kind])[at].items():
                 lines.append(f"      - series: {quoted(series)}\n        values: {quoted(values)}")
             expression = f'count(ALERTS{{alertname="{rule["alert"]}",alertstate="firing"}}) or vector(0)'

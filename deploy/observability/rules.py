@@ -162,7 +162,7 @@ def alerts():
         ),
         alert(
             "BatonNoRouter",
-            # Of a release whose routers are gone from Prometheus' list too, for the hour that it is remembered.
+            # It fires for routers that are gone from Prometheus' list too, for the hour that they are remembered.
             f'(max by ({BY}) (max_over_time(up{{component="router"}}[1h])) > 0) unless (max by ({BY}) (up{{component="router"}}) > 0)',
             "1m",
             "critical",
@@ -221,7 +221,7 @@ def alerts():
         burn("tpot", fast=False),
         alert(
             "BatonKvPoolFull",
-            # What is full preempts, and then is not full for a moment.
+            # A full pool preempts, and then is not full for a moment.
             'max_over_time(baton:kv_used:ratio{component="decode"}[5m]) > 0.95',
             "10m",
             "warning",
