@@ -10,11 +10,11 @@ class GpuImages(unittest.TestCase):
     """Which image a role runs: the CPU image has no CUDA in it, and a worker that is told --backend=cuda there ends at once."""
 
     def workers(self, preset):
-        return ("node",) if preset == "node-8gpu" else ("prefill", "decode")
+        return {"node-8gpu": ("node",), "one-gpu": ("decode",)}.get(preset, ("prefill", "decode"))
 
     def gpu_presets(self):
         found = [path.stem for path in sorted((CHART / "presets").glob("*.yaml")) if "gpus:" in path.read_text()]
-        self.assertEqual(found, ["efa", "many-nodes", "node-8gpu", "sockets"])
+        self.assertEqual(found, ["efa", "many-nodes", "node-8gpu", "one-gpu", "sockets"])
         return found
 
     def test_presets_run_the_cuda_image_on_gpus(self):

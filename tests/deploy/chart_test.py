@@ -18,7 +18,7 @@ class Presets(unittest.TestCase):
             with self.subTest(path.stem):
                 done = subprocess.run([HELM, "lint", "--strict", str(CHART), "--values", str(path)], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertEqual(len(Release(preset=path.stem).workloads()), {"node-8gpu": 3}.get(path.stem, 4))
+                self.assertEqual(len(Release(preset=path.stem).workloads()), {"node-8gpu": 3, "one-gpu": 3}.get(path.stem, 4))
 
     def test_defaults_need_nothing_else(self):
         kinds = {one["apiVersion"].split("/")[0] for one in Release().objects}
@@ -76,6 +76,14 @@ class Presets(unittest.TestCase):
         self.assertNotIn("nccl-plugin", str(release.pod("router")))
         dockerfile = (CHART.parents[1] / "container" / "Dockerfile.cuda").read_text()
         self.assertRegex(dockerfile, r"LD_LIBRARY_PATH=\S*/opt/nccl-plugin/lib", "where the image looks for it")
+
+    def test_one_gpu_takes_one_gpu(self):
+        release = Release(preset="one-gpu")
+        gpus = {one["metadata"]["name"]: one["spec"]["replicas"] * int(box.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)) for one in release.workloads() for box in one["spec"]["template"]["spec"]["containers"]}
+        self.assertEqual({name: count for name, count in gpus.items() if count}, {"r-baton-decode": 1})
+        self.assertEqual(release.workload("decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": 0, "maxUnavailable": 1}, "there is no second GPU for a new pod")
+        self.assertNotIn("--prefill", release.flags("router"))
+        self.assertEqual(release.workload("gateway")["spec"]["replicas"], 2)
 
     def test_sockets_go_over_the_host_link(self):
         release = Release(preset="sockets")
