@@ -39,6 +39,20 @@ void AnswerHealthChecks() {
   std::call_once(plugins, [] { grpc::EnableDefaultHealthCheckService(true); });
 }
 
+int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
+
+void SetPings(grpc::ServerBuilder& builder, const Keepalive& keepalive) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(keepalive.interval));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(keepalive.timeout));
+  // Without a call nothing is waited for, and a client of gRPC's synchronous API answers no ping between
+  // calls.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Peers ping once a second; that is not abuse.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+}
+
 bool IsLoopback(const std::string& address) {
   for (const char* local : {"127.", "localhost:", "[::1]:", "unix:"}) {
     if (address.starts_with(local)) return true;
@@ -72,20 +86,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   LimitStrangers(builder, options.opening, options.takes_gzip);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  const auto milliseconds = [](absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); };
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(options.keepalive.interval));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(options.keepalive.timeout));
-  // Without a call nothing is waited for, and a client of gRPC's synchronous API answers no ping between
-  // calls.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Peers ping once a second; that is not abuse.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  SetPings(builder, options.keepalive);
   if (options.ends_calls) builder.AddChannelArgument(GRPC_ARG_ENABLE_DEADLINE_CHECKS, 0);
   if (options.max_connection_age < absl::InfiniteDuration()) {
     // No GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS: at its end gRPC would break the calls under way.
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, milliseconds(options.max_connection_age));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(options.max_connection_age));
   }
   for (grpc::Service* service : services) builder.RegisterService(service);
   auto common = std::make_unique<Common>();
@@ -209,6 +214,7 @@ absl::StatusOr<std::unique_ptr<StartingServer>> StartingServer::Start(const Serv
   auto connections =
       builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, CredentialsOf(options));
   LimitStrangers(builder, options.opening);
+  SetPings(builder, options.keepalive);
   builder.RegisterCallbackGenericService(refusal.get());
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return absl::InternalError(absl::StrCat("gRPC can't serve on ", options.listen));

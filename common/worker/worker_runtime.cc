@@ -76,8 +76,8 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
                                                                      const std::string& role_name) {
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Security> security,
                          rpc::Security::Load(options.security));
+  auto nccl_log = KvLink::OpenLog(options.link);  // before there are threads
   BATON_ASSIGN_OR_RETURN(auto starting, rpc::StartingServer::Start(ListeningOf(options, security)));
-  auto nccl_log = KvLink::OpenLog(options.link);
   // Before the model is loaded, which may take minutes.
   DiskCache::Files disk_files;
   if (DiskCache::Wanted(options.disk)) {

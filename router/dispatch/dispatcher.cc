@@ -76,11 +76,10 @@ void Dispatcher::TickUntilStopped() {
         ShowLimits();
         ShowAffinity();
         ShowLoad();
+        Look(now);
       }
     }
-    if (const bool serving = serves(); std::exchange(served, serving) != serving && serves_listener_) {
-      serves_listener_();
-    }
+    if (std::exchange(served, serves()) != served && serves_listener_) serves_listener_();
     if (waiting) Tick();
     MaintainIndex();
   }
@@ -104,7 +103,8 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
     const absl::Time now = clock_.Now();
     TtftEstimate estimate = EstimateIfWaiting(*request, now);
     // Nothing can be said of a wait for a worker, nor of what follows.
-    if (Look(now).waits) estimate = {.due = request->deadline};
+    const bool patient = Look(now).waits;
+    if (patient) estimate = {.due = request->deadline};
     auto decided = admission_.Admit({.tenant = request->tenant,
                                      .model = request->model,
                                      .choices = request->choices,
@@ -133,6 +133,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
       waiting_.Add(ids[choice], {.request = request,
                                  .choice = choice,
                                  .avoid = {},
+                                 .patient = patient,
                                  .came = now,
                                  .expires = expires,
                                  .ttft = estimate.predicted.ttft - estimate.predicted.queue});
@@ -231,12 +232,14 @@ void Dispatcher::Tick() {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
     const bool absent = Look(now).waits;
+    std::optional<absl::Status> told;
     for (const EntryId id : admission_.TakeExpired(now)) {
       if (absent && waiting_.MayWaitOn(id, now, options_.max_wait)) {
         admission_.WaitOn(id, waiting_.at(id).expires);
         continue;
       }
-      deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
+      const bool nobody = !up_ && waiting_.at(id).request->deadline > now;
+      deliveries.push_back(Take(id, nobody ? NoDecodeWorker(&told) : Expired(waiting_.at(id), now)));
     }
     PumpLocked(now, &deliveries);
     TellWaiting(now, &tellings);
@@ -284,9 +287,10 @@ TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl:
 
 Dispatcher::Presence Dispatcher::Look(absl::Time now) {
   Presence presence{.view = fleet_.view()};
-  bool expected = false;
+  bool settling = false, expected = false;
   if (presence.view->decode.empty()) {
-    expected = (!fleet_.settled() && now - started_ < options_.settle_patience) || fleet_.decode_expected();
+    settling = now - started_ < options_.settle_patience && !fleet_.settled();
+    expected = fleet_.decode_expected();
     presence.view = fleet_.view();  // again: it has the worker that has come since
   }
   const bool up = !presence.view->decode.empty();
@@ -298,14 +302,18 @@ Dispatcher::Presence Dispatcher::Look(absl::Time now) {
                    absl::FormatDuration(options_.max_wait));
     }
   }
-  presence.waits = !up && (expected || (left_.has_value() && now - *left_ < options_.max_wait));
+  was_up_ = was_up_ || up;
+  // The end of a drain, or of a start that failed, is followed by another start.
+  if (!up && expected) left_ = now;
+  const bool recent = left_.has_value() && now - *left_ < options_.max_wait;
+  presence.waits = !up && (settling || expected || recent);
+  serves_.store(up || (was_up_ && presence.waits), std::memory_order_relaxed);
   return presence;
 }
 
-bool Dispatcher::serves() {
-  absl::MutexLock lock(&mutex_);
-  const Presence presence = Look(clock_.Now());
-  return up_ || (left_.has_value() && presence.waits);
+absl::Status Dispatcher::NoDecodeWorker(std::optional<absl::Status>* told) {
+  if (!told->has_value()) *told = fleet_.TellNoDecodeWorker();
+  return **told;
 }
 
 bool Dispatcher::Busy(const fleet::View& view) {
@@ -325,7 +333,6 @@ absl::Status Dispatcher::Expired(const WaitingChoice& waiting, absl::Time now) {
   if (waiting.request->deadline <= now) {
     return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
   }
-  if (!up_) return fleet_.TellNoDecodeWorker();
   return Refuse(waiting.request->tenant, WhyExpired(waiting, now, options_.max_wait, options_.default_ttft,
                                                     admission_.RetryDelay(waiting.request->tenant)));
 }
@@ -412,12 +419,13 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     }
   }
   if (core_.deadlines().trusted()) PlacePressing(*view, now, deliveries);
+  std::optional<absl::Status> told;
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = admission_.First()) {
     if (view->decode.empty()) {
       if (presence.waits) break;
       admission_.Withdraw(*id, now);
-      deliveries->push_back(Take(*id, fleet_.TellNoDecodeWorker()));
+      deliveries->push_back(Take(*id, NoDecodeWorker(&told)));
       continue;
     }
     if (!core_.deadlines().trusted()) {
@@ -479,7 +487,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const WaitingChoice& waiting, const 
   const std::shared_ptr<fleet::Worker>& decoder = open[selection.decode];
   const std::shared_ptr<fleet::Worker> prefiller =
       selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
-  if (!waiting.begun) {
+  if (!waiting.begun && !waiting.patient) {
     const TtftEstimate estimate =
         EstimateOf(request, selection.predicted, prefiller != nullptr ? prefiller.get() : decoder.get());
     if (DispatchCore::TooLate(estimate, now, Busy(view))) {

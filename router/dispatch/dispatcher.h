@@ -7,8 +7,9 @@
 //
 // No request waits in vain: one past its deadline is answered within kTick, one that no worker could ever
 // hold is refused at once, and one without a deadline waits at most `max_wait`. While no decode worker is up,
-// requests wait in the same way for one that is on its way (Fleet::decode_expected), or that left less than
-// `max_wait` ago, since processes and pods are replaced; otherwise they are refused at once.
+// requests wait in the same way for one that is on its way (Fleet::decode_expected), and for `max_wait` after
+// the last one left or was on its way, since processes and pods are replaced; otherwise they are refused at
+// once.
 #pragma once
 
 #include <atomic>
@@ -96,7 +97,7 @@ class Dispatcher {
   void Withdraw(admission::EntryId id);
 
   // Requests are taken: a decode worker is up, or one was and the next is waited for.
-  bool serves();
+  bool serves() const { return serves_.load(std::memory_order_relaxed); }
   // Called, on the thread of StartTicking, when serves() may have changed without a change of the fleet. Set
   // before it.
   void SetServesListener(std::function<void()> listener) { serves_listener_ = std::move(listener); }
@@ -164,6 +165,8 @@ class Dispatcher {
   bool Takes(const fleet::Worker& worker, absl::Time now, bool in_time = true) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Expired(const WaitingChoice& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The fleet's TellNoDecodeWorker, which names all its workers in the log, once for a batch of refusals.
+  absl::Status NoDecodeWorker(std::optional<absl::Status>* told);
   // Counts the refusal, and words it.
   absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -194,9 +197,12 @@ class Dispatcher {
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // TellWaiting, last
   bool up_ ABSL_GUARDED_BY(mutex_) = false;                         // a decode worker is
-  std::optional<absl::Time> left_ ABSL_GUARDED_BY(mutex_);  // when the last one left; none: none ever did
+  bool was_up_ ABSL_GUARDED_BY(mutex_) = false;                     // one ever was
+  // When the last one left, or was on its way; none: none ever was either.
+  std::optional<absl::Time> left_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int64_t> shown_waiting_{0};
+  std::atomic<bool> serves_{false};
   std::function<void()> serves_listener_;
   std::thread ticker_;
 };

@@ -60,6 +60,7 @@ bool WaitingChoices::MayWaitOn(EntryId id, absl::Time now, absl::Duration max_wa
   if (end <= now) return false;
   pressing_.erase({waiting.presses(), id});
   waiting.expires = end;
+  waiting.patient = true;
   if (const absl::Time presses = waiting.presses(); presses < absl::InfiniteFuture())
     pressing_.emplace(presses, id);
   return true;

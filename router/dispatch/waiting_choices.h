@@ -21,6 +21,7 @@ struct WaitingChoice {
   int choice = 0;
   std::vector<Incarnation> avoid;  // workers that failed it
   bool begun = false;              // its answer goes on from where it was
+  bool patient = false;            // it waited for a worker to come: it is not too late for what was due
   absl::Time came;                 // when it began to wait
   absl::Time expires;              // the longest wait, or what is too late for the first token
   absl::Duration ttft;             // on a worker without a queue, as predicted when it came; 0: not known

@@ -71,7 +71,10 @@ TEST_F(AbsenceTest, OneThatNeverWasIsWaitedForOnlyWhileItSaysThatItStarts) {
   ASSERT_TRUE(dispatcher_.Submit(MakeRequest(3)).ok());
   Pass(absl::Seconds(59));
   EXPECT_TRUE(results_[2].empty());
+  // One that has begun to start and failed is started again.
   fleet_.OnDown(0, kRefused);
+  EXPECT_TRUE(results_[2].empty());
+  Pass(absl::Seconds(1));
   ExpectRefused(2);
   ExpectRefused(3);
 }
@@ -96,7 +99,30 @@ TEST_F(AbsenceTest, TheReplacementOfAWorkerThatDrainsIsWaitedForHoweverLongItDra
   EXPECT_TRUE(dispatcher_.serves());
   ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
   EXPECT_TRUE(results_[1].empty());
+  // It has ended, and the next one is not there yet.
+  fleet_.OnDown(0, kRefused);
+  Pass(absl::Seconds(59));
+  EXPECT_TRUE(results_[1].empty());
+  EXPECT_TRUE(dispatcher_.serves());
   Up(1);
+  ASSERT_EQ(results_[1].size(), 1u);
+  EXPECT_TRUE(results_[1][0].ok());
+}
+
+TEST_F(AbsenceTest, AWorkerThatTestsItsLinkAfterItsStartIsWaitedFor) {
+  fleet_.OnDown(0, rpc::StartingError());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
+  baton::fleet::v1::WatchEvent event;
+  event.set_sequence(1);
+  event.mutable_snapshot()->mutable_info()->set_role(baton::fleet::v1::ROLE_DECODE);
+  event.mutable_snapshot()->mutable_info()->set_incarnation(7);
+  event.mutable_snapshot()->set_draining(true);
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  Pass(absl::Seconds(30));
+  EXPECT_TRUE(results_[1].empty());
+  event.set_sequence(2);
+  event.mutable_delta()->set_draining(false);
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
   ASSERT_EQ(results_[1].size(), 1u);
   EXPECT_TRUE(results_[1][0].ok());
 }

@@ -73,9 +73,9 @@ which there is seldom one more can't come before another has gone.
 {{- $unavailable := .strategy.maxUnavailable -}}
 {{- if kindIs "invalid" $surge -}}
 {{- $surge = ternary 0 1 (not (not $scarce)) -}}
-{{- if not (kindIs "invalid" $unavailable) -}}{{- if eq (toString $unavailable) "0" -}}{{- $surge = 1 -}}{{- end -}}{{- end -}}
+{{- if not (kindIs "invalid" $unavailable) -}}{{- if eq (toString $unavailable | trimSuffix "%") "0" -}}{{- $surge = 1 -}}{{- end -}}{{- end -}}
 {{- end -}}
-{{- if kindIs "invalid" $unavailable -}}{{- $unavailable = ternary 1 0 (eq (toString $surge) "0") -}}{{- end -}}
+{{- if kindIs "invalid" $unavailable -}}{{- $unavailable = ternary 1 0 (eq (toString $surge | trimSuffix "%") "0") -}}{{- end -}}
 maxSurge: {{ $surge }}
 maxUnavailable: {{ $unavailable }}
 {{- end -}}
