@@ -2,7 +2,8 @@
 // gRPC 1.51 stops for good when descriptors run out, and has no limits. It admits a limited number of
 // connections in all and from each address, closes the others at once, and keeps a descriptor in reserve, so
 // that it can close them when there is none left. Admitted connections are guarded (guarded_socket.h) and go
-// to gRPC, which owns them from then on. Owned by Server. Start, Pause and Stop: one thread.
+// to gRPC, which owns them from then on. Owned by Server, or by StartingServer before it. Start, Pause and
+// Stop: one thread.
 #pragma once
 
 #include <grpcpp/server_builder.h>

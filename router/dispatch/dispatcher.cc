@@ -101,10 +101,11 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
-    TtftEstimate estimate = EstimateIfWaiting(*request, now);
+    Look(now);
     // Nothing can be said of a wait for a worker, nor of what follows.
-    const bool patient = Look(now).waits;
-    if (patient) estimate = {.due = request->deadline};
+    const bool patient = presence_.waits();
+    const TtftEstimate estimate =
+        patient ? TtftEstimate{.due = request->deadline} : EstimateIfWaiting(*request, now);
     auto decided = admission_.Admit({.tenant = request->tenant,
                                      .model = request->model,
                                      .choices = request->choices,
@@ -231,14 +232,14 @@ void Dispatcher::Tick() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
-    const bool absent = Look(now).waits;
+    Look(now);
     std::optional<absl::Status> told;
     for (const EntryId id : admission_.TakeExpired(now)) {
-      if (absent && waiting_.MayWaitOn(id, now, options_.max_wait)) {
+      if (presence_.waits() && waiting_.WaitOn(id, now, options_.max_wait)) {
         admission_.WaitOn(id, waiting_.at(id).expires);
         continue;
       }
-      const bool nobody = !up_ && waiting_.at(id).request->deadline > now;
+      const bool nobody = !presence_.up() && waiting_.at(id).request->deadline > now;
       deliveries.push_back(Take(id, nobody ? NoDecodeWorker(&told) : Expired(waiting_.at(id), now)));
     }
     PumpLocked(now, &deliveries);
@@ -285,30 +286,24 @@ TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl:
   return EstimateOf(request, selection.predicted, computes.get());
 }
 
-Dispatcher::Presence Dispatcher::Look(absl::Time now) {
-  Presence presence{.view = fleet_.view()};
-  bool settling = false, expected = false;
-  if (presence.view->decode.empty()) {
-    settling = now - started_ < options_.settle_patience && !fleet_.settled();
-    expected = fleet_.decode_expected();
-    presence.view = fleet_.view();  // again: it has the worker that has come since
+std::shared_ptr<const fleet::View> Dispatcher::Look(absl::Time now) {
+  std::shared_ptr<const fleet::View> view = fleet_.view();
+  DecodePresence::Seen seen;
+  if (view->decode.empty()) {
+    seen.expected = fleet_.decode_expected();
+    seen.settling = now - started_ < options_.settle_patience && !fleet_.settled();
+    view = fleet_.view();  // again: it has the worker that has come since
   }
-  const bool up = !presence.view->decode.empty();
-  if (std::exchange(up_, up) != up) {
-    admission_.SetAbsent(!up, now);
-    if (!up) {
-      left_ = now;
+  seen.up = !view->decode.empty();
+  if (presence_.Observe(seen, now)) {
+    admission_.SetAbsent(!seen.up, now);
+    if (!seen.up) {
       spdlog::warn("{}; requests wait for one, for up to {}", std::string(fleet_.NoDecodeWorker().message()),
                    absl::FormatDuration(options_.max_wait));
     }
   }
-  was_up_ = was_up_ || up;
-  // The end of a drain, or of a start that failed, is followed by another start.
-  if (!up && expected) left_ = now;
-  const bool recent = left_.has_value() && now - *left_ < options_.max_wait;
-  presence.waits = !up && (settling || expected || recent);
-  serves_.store(up || (was_up_ && presence.waits), std::memory_order_relaxed);
-  return presence;
+  serves_.store(presence_.serves(), std::memory_order_relaxed);
+  return view;
 }
 
 absl::Status Dispatcher::NoDecodeWorker(std::optional<absl::Status>* told) {
@@ -405,8 +400,7 @@ void Dispatcher::PlacePressing(const fleet::View& view, absl::Time now, std::vec
 }
 
 void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
-  const Presence presence = Look(now);
-  const std::shared_ptr<const fleet::View>& view = presence.view;
+  const std::shared_ptr<const fleet::View> view = Look(now);
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
   for (const fleet::Fleet::Move& move : fleet_.TakeMoves()) {
@@ -423,7 +417,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = admission_.First()) {
     if (view->decode.empty()) {
-      if (presence.waits) break;
+      if (presence_.waits()) break;
       admission_.Withdraw(*id, now);
       deliveries->push_back(Take(*id, NoDecodeWorker(&told)));
       continue;

@@ -29,6 +29,7 @@
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/admission_controller.h"
+#include "router/dispatch/decode_presence.h"
 #include "router/dispatch/dispatch_core.h"
 #include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/fit.h"
@@ -152,13 +153,8 @@ class Dispatcher {
   // at once gets its estimate from its placement instead.
   TtftEstimate EstimateIfWaiting(const DispatchRequest& request, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The fleet as it is. `waits`: no decode worker is up, and requests wait for one.
-  struct Presence {
-    std::shared_ptr<const fleet::View> view;
-    bool waits = false;
-  };
-  // Takes note of decode workers that have come or gone.
-  Presence Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The fleet as it is. `presence_` takes note of decode workers that have come or gone.
+  std::shared_ptr<const fleet::View> Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.
   static bool Busy(const fleet::View& view);
   // It takes a request. `in_time`: and its steps meet the target of TPOT with that, or it has nothing to do.
@@ -196,13 +192,10 @@ class Dispatcher {
   WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // TellWaiting, last
-  bool up_ ABSL_GUARDED_BY(mutex_) = false;                         // a decode worker is
-  bool was_up_ ABSL_GUARDED_BY(mutex_) = false;                     // one ever was
-  // When the last one left, or was on its way; none: none ever was either.
-  std::optional<absl::Time> left_ ABSL_GUARDED_BY(mutex_);
+  DecodePresence presence_ ABSL_GUARDED_BY(mutex_){options_.max_wait};
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int64_t> shown_waiting_{0};
-  std::atomic<bool> serves_{false};
+  std::atomic<bool> serves_{false};  // presence_'s
   std::function<void()> serves_listener_;
   std::thread ticker_;
 };

@@ -54,7 +54,7 @@ WaitingChoice WaitingChoices::Take(EntryId id) {
   return waiting;
 }
 
-bool WaitingChoices::MayWaitOn(EntryId id, absl::Time now, absl::Duration max_wait) {
+bool WaitingChoices::WaitOn(EntryId id, absl::Time now, absl::Duration max_wait) {
   WaitingChoice& waiting = choices_.at(id);
   const absl::Time end = std::min(waiting.came + max_wait, waiting.request->deadline);
   if (end <= now) return false;

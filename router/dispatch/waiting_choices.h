@@ -41,9 +41,9 @@ class WaitingChoices {
   void Add(admission::EntryId id, WaitingChoice waiting);
   const WaitingChoice& at(admission::EntryId id) const { return choices_.at(id); }
   WaitingChoice Take(admission::EntryId id);
-  // While nobody could take it, a choice without a deadline of its client's may wait as long as any may,
-  // `max_wait`, whatever was due: its new end is set. False: its time is over.
-  bool MayWaitOn(admission::EntryId id, absl::Time now, absl::Duration max_wait);
+  // A choice that nobody could take waits on, whatever was due: until its client's deadline, and as long as
+  // any may, `max_wait`. False: that is over, and nothing has changed.
+  bool WaitOn(admission::EntryId id, absl::Time now, absl::Duration max_wait);
   // Somebody wants to know how one of them stands.
   bool told() const { return told_ > 0; }
   // The ids of choices that press by now, the first to press first.

@@ -307,6 +307,9 @@ class Pods(unittest.TestCase):
             (key, last),
             ({**key, "strategy": {"maxUnavailable": 0}}, first),
             ({"strategy": {"maxSurge": 0}}, last),
+            ({"gpus": 1, "strategy": {"maxUnavailable": "0%"}}, {"maxSurge": 1, "maxUnavailable": "0%"}),
+            ({"strategy": {"maxSurge": "0%"}}, {"maxSurge": "0%", "maxUnavailable": 1}),
+            ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, last),
             ({"strategy": {"maxUnavailable": 1}}, {"maxSurge": 1, "maxUnavailable": 1}),
             ({"gpus": 1, "strategy": {"maxSurge": 2}}, {"maxSurge": 2, "maxUnavailable": 0}),
         ):
