@@ -18,6 +18,7 @@ ModelWorkers::ModelWorkers(Options options, std::unique_ptr<placement::Policy> p
 }
 
 absl::Status ModelWorkers::Start(std::function<void()> changed) {
+  dispatcher_.SetServesListener(changed);
   fleet_.SetListener([this, changed = std::move(changed)] {
     dispatcher_.Pump();
     changed();
@@ -39,6 +40,7 @@ void ModelWorkers::Stop() {
   // Discovery tells the watcher what to follow, so it ends first.
   if (discovery_ != nullptr) discovery_->Stop();
   watcher_ = nullptr;
+  dispatcher_.StopTicking();
 }
 
 }  // namespace baton::router

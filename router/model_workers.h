@@ -39,8 +39,8 @@ class ModelWorkers {
                const Clock& clock);
   ~ModelWorkers() { Stop(); }
 
-  // Follows the workers from now on; `changed` is called, on any thread, after each change of the fleet.
-  // Errors are discovery's.
+  // Follows the workers from now on; `changed` is called, on any thread, after each change of the fleet, and
+  // of Dispatcher::serves. Errors are discovery's.
   absl::Status Start(std::function<void()> changed);
   // Follows them no more. Again does nothing.
   void Stop();

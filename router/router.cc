@@ -349,7 +349,7 @@ struct Router::Parts {
     bool any = false;
     for (size_t i = 0; i < models.models().size(); ++i) {
       const ServedModel& model = *models.models()[i];
-      const bool serving = !stopping && !workers[model.fleet]->fleet().view()->decode.empty();
+      const bool serving = !stopping && workers[model.fleet]->dispatcher().serves();
       any = any || serving;
       if (std::exchange(said_models[i], serving) == serving) continue;
       // That there is a model of some tenants is not for strangers to know.

@@ -127,11 +127,16 @@ void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAccep
   thread_ = std::thread([this] { Run(); });
 }
 
-void Acceptor::Stop() {
-  if (std::exchange(stopped_, true)) return;
+void Acceptor::Pause() {
   housekeeping_->stop = true;
   housekeeping_->Wake();
   if (thread_.joinable()) thread_.join();
+  housekeeping_->stop = false;
+}
+
+void Acceptor::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  Pause();
   for (const int socket : listening_.sockets) close(socket);
 }
 

@@ -2,7 +2,8 @@
 // gRPC 1.51 stops for good when descriptors run out, and has no limits. It admits a limited number of
 // connections in all and from each address, closes the others at once, and keeps a descriptor in reserve, so
 // that it can close them when there is none left. Admitted connections are guarded (guarded_socket.h) and go
-// to gRPC, which owns them from then on. Owned by Server. Start and Stop: one thread.
+// to gRPC, which owns them from then on. Owned by Server, or by StartingServer before it. Start, Pause and
+// Stop: one thread.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -40,6 +41,9 @@ class Acceptor {
 
   // Accepts from now on, for a server that has been started.
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server);
+  // Accepts no more until the next Start, which may be for another server: connections wait in the kernel
+  // meanwhile. Waits for the thread.
+  void Pause();
   // Accepts no more, closes the listening sockets and waits for the thread. A second call does nothing.
   void Stop();
 

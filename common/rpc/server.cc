@@ -1,5 +1,6 @@
 #include "common/rpc/server.h"
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
@@ -10,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/rpc/limits.h"
 #include "common/rpc/security.h"
+#include "common/rpc/status.h"
 
 namespace baton::rpc {
 namespace {
@@ -24,6 +26,33 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ServerOptions& opti
   return options.is_public ? options.security->PublicCredentials() : options.security->FleetCredentials();
 }
 
+absl::StatusOr<std::unique_ptr<Acceptor>> Bind(const ServerOptions& options) {
+  return Acceptor::Create({.address = options.listen,
+                           .limits = options.connections,
+                           .tls = options.security != nullptr && options.security->has_certificate(),
+                           .user_timeout = options.keepalive.timeout});
+}
+
+// In all servers of the process that are made from now on.
+void AnswerHealthChecks() {
+  static std::once_flag plugins;
+  std::call_once(plugins, [] { grpc::EnableDefaultHealthCheckService(true); });
+}
+
+int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
+
+void SetPings(grpc::ServerBuilder& builder, const Keepalive& keepalive) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(keepalive.interval));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(keepalive.timeout));
+  // Without a call nothing is waited for, and a client of gRPC's synchronous API answers no ping between
+  // calls.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Peers ping once a second; that is not abuse.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+}
+
 bool IsLoopback(const std::string& address) {
   for (const char* local : {"127.", "localhost:", "[::1]:", "unix:"}) {
     if (address.starts_with(local)) return true;
@@ -34,9 +63,9 @@ bool IsLoopback(const std::string& address) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
-                                                      const std::vector<grpc::Service*>& services) {
-  static std::once_flag plugins;
-  std::call_once(plugins, [] { grpc::EnableDefaultHealthCheckService(true); });
+                                                      const std::vector<grpc::Service*>& services,
+                                                      std::unique_ptr<Acceptor> acceptor) {
+  AnswerHealthChecks();
   const Security* const security = options.security.get();
   const bool guarded = security != nullptr &&
                        (options.is_public ? security->has_certificate()
@@ -48,31 +77,20 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
         "see --tls-cert{}",
         options.listen, options.is_public ? "" : " and --fleet-key-file");
   }
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Acceptor> acceptor,
-                         Acceptor::Create({.address = options.listen,
-                                           .limits = options.connections,
-                                           .tls = security != nullptr && security->has_certificate(),
-                                           .user_timeout = options.keepalive.timeout}));
+  if (acceptor == nullptr) {
+    BATON_ASSIGN_OR_RETURN(acceptor, Bind(options));
+  }
   grpc::ServerBuilder builder;
   auto connections =
       builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, CredentialsOf(options));
   LimitStrangers(builder, options.opening, options.takes_gzip);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  const auto milliseconds = [](absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); };
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(options.keepalive.interval));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(options.keepalive.timeout));
-  // Without a call nothing is waited for, and a client of gRPC's synchronous API answers no ping between
-  // calls.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Peers ping once a second; that is not abuse.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  SetPings(builder, options.keepalive);
   if (options.ends_calls) builder.AddChannelArgument(GRPC_ARG_ENABLE_DEADLINE_CHECKS, 0);
   if (options.max_connection_age < absl::InfiniteDuration()) {
     // No GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS: at its end gRPC would break the calls under way.
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, milliseconds(options.max_connection_age));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(options.max_connection_age));
   }
   for (grpc::Service* service : services) builder.RegisterService(service);
   auto common = std::make_unique<Common>();
@@ -175,6 +193,55 @@ void Server::Shutdown(absl::Duration grace) {
   if (health == nullptr) return;
   health_acceptor->Stop();
   health->Shutdown(std::chrono::system_clock::now());
+}
+
+class StartingServer::Refusal final : public grpc::CallbackGenericService {
+  class Call final : public grpc::ServerGenericBidiReactor {
+   public:
+    Call() { Finish(ToGrpc(StartingError())); }
+    void OnDone() override { delete this; }
+  };
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    return new Call();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<StartingServer>> StartingServer::Start(const ServerOptions& options) {
+  AnswerHealthChecks();
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Acceptor> acceptor, Bind(options));
+  auto refusal = std::make_unique<Refusal>();
+  grpc::ServerBuilder builder;
+  auto connections =
+      builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, CredentialsOf(options));
+  LimitStrangers(builder, options.opening);
+  SetPings(builder, options.keepalive);
+  builder.RegisterCallbackGenericService(refusal.get());
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return absl::InternalError(absl::StrCat("gRPC can't serve on ", options.listen));
+  server->GetHealthCheckService()->SetServingStatus(false);
+  acceptor->Start(std::move(connections));
+  return std::unique_ptr<StartingServer>(
+      new StartingServer(std::move(refusal), std::move(server), std::move(acceptor)));
+}
+
+StartingServer::StartingServer(std::unique_ptr<Refusal> refusal, std::unique_ptr<grpc::Server> server,
+                               std::unique_ptr<Acceptor> acceptor)
+    : refusal_(std::move(refusal)), server_(std::move(server)), acceptor_(std::move(acceptor)) {}
+
+StartingServer::~StartingServer() {
+  if (acceptor_ != nullptr) End();
+}
+
+void StartingServer::End() {
+  acceptor_->Pause();
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+  server_.reset();
+}
+
+std::unique_ptr<Acceptor> StartingServer::HandOver() {
+  End();
+  return std::move(acceptor_);
 }
 
 }  // namespace baton::rpc

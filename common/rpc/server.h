@@ -49,9 +49,11 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Serves `services`, which outlive the server. UNAVAILABLE if the address can't be bound.
+  // Serves `services`, which outlive the server. UNAVAILABLE if the address can't be bound. `place`: the
+  // bound socket of that address, from a StartingServer; null: it is bound here.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
-                                                       const std::vector<grpc::Service*>& services);
+                                                       const std::vector<grpc::Service*>& services,
+                                                       std::unique_ptr<Acceptor> place = nullptr);
   ~Server();
 
   // host:port that clients can dial.
@@ -94,6 +96,32 @@ class Server {
   std::unique_ptr<Acceptor> health_acceptor_ ABSL_GUARDED_BY(mutex_);
   std::string health_address_;
   std::string address_;
+};
+
+// StartingServer: holds the address of a server whose process still loads what it will serve. Every call gets
+// StartingError, and health checks hear that nothing is served. What callers hear of a process that lives is
+// another thing than a refused connection, which may be of a machine that is gone. Owned by one thread.
+class StartingServer {
+ public:
+  // Only what `options` say of the address, of TLS and of connections counts; there is no port for health
+  // checks. UNAVAILABLE if the address can't be bound.
+  static absl::StatusOr<std::unique_ptr<StartingServer>> Start(const ServerOptions& options);
+  ~StartingServer();
+
+  // host:port that callers can dial.
+  const std::string& address() const { return acceptor_->address(); }
+  // Ends it, once. Callers that connect from now on wait for the server that is given what this returns.
+  std::unique_ptr<Acceptor> HandOver();
+
+ private:
+  class Refusal;
+  StartingServer(std::unique_ptr<Refusal> refusal, std::unique_ptr<grpc::Server> server,
+                 std::unique_ptr<Acceptor> acceptor);
+  void End();
+
+  const std::unique_ptr<Refusal> refusal_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace baton::rpc

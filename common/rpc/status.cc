@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kReasonPrefix = "REASON_";
 constexpr char kDomain[] = "baton";
+constexpr char kFleetDomain[] = "fleet.baton", kStarting[] = "STARTING";
 
 // A detail of an Any, of the message's type.
 template <typename Detail>
@@ -129,6 +130,21 @@ absl::Status WithQuota(absl::Status status, std::string_view subject, std::strin
 std::string QuotaOf(const absl::Status& status) {
   const auto failure = Get<google::rpc::QuotaFailure>(status);
   return failure.has_value() && !failure->violations().empty() ? failure->violations(0).subject() : "";
+}
+
+absl::Status StartingError() {
+  absl::Status status = absl::UnavailableError("it is starting: it loads its model");
+  google::rpc::ErrorInfo info;
+  info.set_reason(kStarting);
+  info.set_domain(kFleetDomain);
+  Set(info, &status);
+  return status;
+}
+
+bool IsStarting(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return false;
+  const auto info = Get<google::rpc::ErrorInfo>(status);
+  return info.has_value() && info->domain() == kFleetDomain && info->reason() == kStarting;
 }
 
 absl::Status WithRequestId(absl::Status status, std::string_view id) {

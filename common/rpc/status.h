@@ -43,6 +43,11 @@ absl::Status WithQuota(absl::Status status, std::string_view subject, std::strin
 // The subject; empty: it has none.
 std::string QuotaOf(const absl::Status& status);
 
+// UNAVAILABLE, which a process says to every call while it loads what it will serve. Its ErrorInfo is not one
+// of clients' (v1::Reason), for only members of the fleet call it.
+absl::Status StartingError();
+bool IsStarting(const absl::Status& status);
+
 // RequestInfo.
 absl::Status WithRequestId(absl::Status status, std::string_view id);
 std::string RequestIdOf(const absl::Status& status);

@@ -41,6 +41,13 @@ std::unique_ptr<device::CoreShare> JoinCores(const std::string& name) {
   return nullptr;
 }
 
+rpc::ServerOptions ListeningOf(const Options& options, std::shared_ptr<const rpc::Security> security) {
+  return {.listen = options.listen,
+          .health_listen = options.health_listen,
+          .security = std::move(security),
+          .keepalive = options.keepalive.value_or(rpc::kServerKeepalive)};
+}
+
 }  // namespace
 
 // In the order of construction: what comes later uses what comes before. Blocks go from peer to peer over the
@@ -67,8 +74,10 @@ struct WorkerRuntime::PeerFetchParts {
 absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options,
                                                                      fleet::v1::Role role,
                                                                      const std::string& role_name) {
-  BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
-  auto nccl_log = KvLink::OpenLog(options.link);
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Security> security,
+                         rpc::Security::Load(options.security));
+  auto nccl_log = KvLink::OpenLog(options.link);  // before there are threads
+  BATON_ASSIGN_OR_RETURN(auto starting, rpc::StartingServer::Start(ListeningOf(options, security)));
   // Before the model is loaded, which may take minutes.
   DiskCache::Files disk_files;
   if (DiskCache::Wanted(options.disk)) {
@@ -110,6 +119,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
       Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
   auto runtime = std::unique_ptr<WorkerRuntime>(new WorkerRuntime(
       options, std::move(security), std::move(cores), std::move(engine), cost, std::move(info)));
+  runtime->starting_ = std::move(starting);
   BATON_ASSIGN_OR_RETURN(runtime->tracing_,
                          telemetry::Tracing::Start({.otlp = options.otlp}, fmt::format("baton-{}", role_name),
                                                    worker_id, runtime->metrics_));
@@ -180,12 +190,8 @@ absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
     metrics_address_ = metrics_server_->address();
   }
   if (fetch_parts_ != nullptr) services.push_back(&fetch_parts_->service);
-  BATON_ASSIGN_OR_RETURN(server_,
-                         rpc::Server::Start({.listen = options_.listen,
-                                             .health_listen = options_.health_listen,
-                                             .security = security_,
-                                             .keepalive = options_.keepalive.value_or(rpc::kServerKeepalive)},
-                                            services));
+  BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start(ListeningOf(options_, security_), services,
+                                                     std::exchange(starting_, nullptr)->HandOver()));
   if (!ready) server_->SetServing(false);
   loop_.Start([this] { return Step(); },
               [this] {

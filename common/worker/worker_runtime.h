@@ -34,8 +34,8 @@ namespace baton::worker {
 
 class WorkerRuntime {
  public:
-  // Loads the model, measures what a step takes, and opens the link. `role_name` begins the worker's id if it
-  // was given none.
+  // Binds the address, where callers hear from now on that the worker is starting; then loads the model,
+  // measures what a step takes, and opens the link. `role_name` begins the worker's id if it was given none.
   static absl::StatusOr<std::unique_ptr<WorkerRuntime>> Create(const Options& options, fleet::v1::Role role,
                                                                const std::string& role_name);
   // Stop has been called, or Serve has not.
@@ -106,6 +106,7 @@ class WorkerRuntime {
   std::unique_ptr<DiskCache> disk_;              // null: it keeps no blocks on disk
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
   std::string metrics_address_;
+  std::unique_ptr<rpc::StartingServer> starting_;  // null once it serves
   std::unique_ptr<rpc::Server> server_;
   std::vector<Stepper*> steppers_;  // constant once it serves
   std::string link_fault_;          // as it was told last; engine thread

@@ -20,6 +20,10 @@ def quoted(text):
     return json.dumps(text, ensure_ascii=False)
 
 
+def listed(scenes):
+    return scenes if isinstance(scenes, list) else [scenes]
+
+
 def rules_yaml():
     lines = [MADE + "groups:"]
     lines.append("  - name: baton.recording\n    rules:")
@@ -35,7 +39,7 @@ def rules_yaml():
 
 
 def tests_yaml(days):
-    """Each alert in two scenes. That it fires is asked of the ALERTS series, so that labels and texts need no second copy.
+    """Each alert in two scenes, or several of a kind. That it fires is asked of the ALERTS series, so that labels and texts need no second copy.
     promtool evaluates every rule at every step of every scene, so those that take days have a file of their own, with longer steps.
     It takes groups in no fixed order unless told: an alert evaluated before the recording it reads would see the step before."""
     lines = [
@@ -46,9 +50,10 @@ def tests_yaml(days):
         test = rule["_test"]
         if (test["at"] == "26h") != days:
             continue
-        for scene, count in (("fires", 1), ("quiet", 0)):
-            lines.append(f"  - name: {rule['alert']} {scene}\n    interval: 1m\n    input_series:")
-            for series, values in test[scene].items():
+        scenes = [(kind, count, at) for kind, count in (("fires", 1), ("quiet", 0)) for at in range(len(listed(test[kind])))]
+        for kind, count, at in scenes:
+            lines.append(f"  - name: {rule['alert']} {kind}{f'-{at + 1}' if at else ''}\n    interval: 1m\n    input_series:")
+            for series, values in listed(test[kind])[at].items():
                 lines.append(f"      - series: {quoted(series)}\n        values: {quoted(values)}")
             expression = f'count(ALERTS{{alertname="{rule["alert"]}",alertstate="firing"}}) or vector(0)'
             lines.append(

@@ -1,4 +1,4 @@
-"""Recording rules and alerts. An alert's `test` is a pair of scenes for promtool: series under which it fires, and series under which
+"""Recording rules and alerts. An alert's `test` is a pair of scenes for promtool, or of lists of them: series under which it fires, and series under which
 it does not; generate.py writes both beside the rules.
 """
 
@@ -69,7 +69,9 @@ def burn(name, fast):
     }
     return alert(
         f"Baton{name.capitalize()}Burn{'Fast' if fast else 'Slow'}",
-        f"baton:{name}_slow:ratio_rate{long} > {limit} and baton:{name}_slow:ratio_rate{short} > {limit}",
+        f"baton:{name}_slow:ratio_rate{long} > {limit} and baton:{name}_slow:ratio_rate{short} > {limit}"
+        # A share of a few answers says nothing.
+        f' and sum by ({BY}) (increase(baton_router_over_slo_total{{slo="{name}"}}[{short}])) > 3',
         "2m" if fast else "15m",
         "critical" if fast else "warning",
         f"{name.upper()} spends its error budget {factor:g} times too fast",
@@ -77,7 +79,15 @@ def burn(name, fast):
         f"the objective allows {1 - OBJECTIVE:.0%}.",
         # 80% slow, as against 2% slow: above the budget, below the factor
         fires=over(80),
-        quiet=over(2),
+        quiet=[
+            over(2),
+            # One slow answer in a quiet hour.
+            {
+                f'baton_router_over_slo_total{{{WHO},slo="{name}"}}': "0x57 1x10",
+                f"baton_router_{name}_seconds_count{{{WHO}}}": "0x57 1x10",
+                f'baton_router_slo_seconds{{{WHO},slo="{name}"}}': "0.75x70",
+            },
+        ],
         at="1h",
     )
 
@@ -105,6 +115,11 @@ def alerts():
         f'baton_router_requests_total{{{WHO},outcome="OK"}}': f"0+{ok}x200",
         f'baton_router_requests_total{{{WHO},outcome="UNAVAILABLE"}}': f"0+{bad}x200",
         f"baton_router_running{{{WHO}}}": "1x200",
+    }
+    refused = lambda reason, bad: {
+        f'baton_router_requests_total{{{WHO},outcome="OK"}}': "0+60x200",
+        f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': f"0+{bad}x200",
+        f'baton_router_tenant_refused_total{{{WHO},tenant="default",reason="{reason}"}}': f"0+{bad}x200",
     }
     handoffs = lambda ok, bad: {
         f'baton_handoffs_total{{{WORKER},link="host",outcome="ok"}}': f"0+{ok}x200",
@@ -146,12 +161,23 @@ def alerts():
             quiet={f"up{{{WORKER}}}": "1x200"},
         ),
         alert(
+            "BatonNoRouter",
+            # It fires for routers that are gone from Prometheus' list too, for the hour that they are remembered.
+            f'(max by ({BY}) (max_over_time(up{{component="router"}}[1h])) > 0) unless (max by ({BY}) (up{{component="router"}}) > 0)',
+            "1m",
+            "critical",
+            "No router of {{ $labels.release }} is up: no request reaches it",
+            "Prometheus reaches none of its routers.",
+            fires=[{f"up{{{WHO}}}": "1x15 0x100"}, {f"up{{{WHO}}}": "1x15 _x100"}],
+            quiet={f"up{{{WHO}}}": "1x15 0x100", f"up{{{WHO.replace('router-0', 'router-1')}}}": "1x200"},
+        ),
+        alert(
             "BatonNoDecodeWorker",
             f'max by ({BY}) (baton_router_workers{{role="decode"}}) == 0',
             "1m",
             "critical",
             "No decode worker is ready: no request can be answered",
-            "No router of {{ $labels.release }} sees a decode worker that it may use.",
+            "No router of {{ $labels.release }} sees a decode worker that it may use. Requests wait for one, two minutes unless told otherwise.",
             fires={f'baton_router_workers{{{WHO},role="decode"}}': "0x200"},
             quiet={f'baton_router_workers{{{WHO},role="decode"}}': "1x200"},
         ),
@@ -179,19 +205,15 @@ def alerts():
         ),
         alert(
             "BatonOverload",
-            f'sum by ({BY}) (baton:requests:rate5m{{outcome="RESOURCE_EXHAUSTED"}}) / sum by ({BY}) (baton:requests:rate5m) > 0.05',
+            # A tenant at limits of its own is no overload of the service.
+            f'sum by ({BY}) (rate(baton_router_tenant_refused_total{{reason=~"total_queue|displaced|deadline|max_wait"}}[5m]))'
+            f" / (sum by ({BY}) (baton:requests:rate5m) > 0) > 0.05",
             "10m",
             "warning",
-            "{{ $value | humanizePercentage }} of requests are refused",
-            "Over 5% of requests in {{ $labels.release }} are refused for load, limits or quota.",
-            fires={
-                f'baton_router_requests_total{{{WHO},outcome="OK"}}': "0+60x200",
-                f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': "0+30x200",
-            },
-            quiet={
-                f'baton_router_requests_total{{{WHO},outcome="OK"}}': "0+60x200",
-                f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': "0+1x200",
-            },
+            "{{ $value | humanizePercentage }} of requests are refused for load",
+            "Over 5% of requests in {{ $labels.release }} are refused because the queue is full or they would wait too long.",
+            fires=refused("deadline", 30),
+            quiet=[refused("deadline", 1), refused("request_rate", 30)],
         ),
         burn("ttft", fast=True),
         burn("ttft", fast=False),
@@ -199,12 +221,13 @@ def alerts():
         burn("tpot", fast=False),
         alert(
             "BatonKvPoolFull",
-            'baton:kv_used:ratio{component="decode"} > 0.95',
+            # A full pool preempts, and then is not full for a moment.
+            'max_over_time(baton:kv_used:ratio{component="decode"}[5m]) > 0.95',
             "10m",
             "warning",
-            "KV blocks of {{ $labels.pod }} are {{ $value | humanizePercentage }} in use",
+            "KV blocks of {{ $labels.pod }} are {{ $value | humanizePercentage }} in use, again and again",
             "Running sequences hold nearly all blocks: new requests wait or are refused, and growing sequences are preempted.",
-            fires=blocks(1, 99),
+            fires=[blocks(1, 99), {**blocks(0, 0), f'baton_kv_blocks{{{WORKER},state="free"}}': "30 10 0 30 10 0 30 10 0 30 10 0 30 10 0 30 10 0 30 10 0 30 10 0 30 10 0 30 10 0 30 10 0", f'baton_kv_blocks{{{WORKER},state="held"}}': "70 90 100 70 90 100 70 90 100 70 90 100 70 90 100 70 90 100 70 90 100 70 90 100 70 90 100 70 90 100 70 90 100"}],
             quiet=blocks(20, 80),
         ),
         alert(
@@ -297,13 +320,14 @@ def alerts():
         ),
         alert(
             "BatonFingerprintMismatch",
-            f"sum by ({BY}, field) (increase(baton_router_fingerprint_mismatches_total[15m])) > 0",
+            f"max by ({BY}, worker, field) (baton_router_worker_left_out) > 0",
             "5m",
             "warning",
-            "Workers are left out: their {{ $labels.field }} differs",
+            "Worker {{ $labels.worker }} is left out: its {{ $labels.field }} differs",
             "Two workers pair only when model, layout and precision agree. This is expected during a rolling upgrade, and not after it.",
-            fires={f'baton_router_fingerprint_mismatches_total{{{WHO},field="weights"}}': "0+1x200"},
-            quiet={f'baton_router_fingerprint_mismatches_total{{{WHO},field="weights"}}': "3x200"},
+            # The series is born with the worker.
+            fires={f'baton_router_worker_left_out{{{WHO},worker="d:1",field="weights"}}': "_x20 1x200"},
+            quiet={f'baton_router_worker_left_out{{{WHO},worker="d:1",field="weights"}}': "1x20 0x200"},
         ),
         alert(
             "BatonHitRateCollapse",
@@ -357,13 +381,19 @@ def alerts():
         ),
         alert(
             "BatonDrainStuck",
-            "min_over_time(baton_draining[20m]) == 1",
+            # A pod lives no longer than its grace period: five minutes or so.
+            f"min_over_time(baton_draining[2m]) == 1 unless on ({BY}, component, pod) ("
+            "max_over_time(baton_router_running[2m]) > 0 or max_over_time(baton_decode_sequences[2m]) > 0"
+            " or max_over_time(baton_prefill_queued[2m]) > 0 or max_over_time(baton_prefill_computing[2m]) > 0)",
             "1m",
             "warning",
-            "{{ $labels.component }} {{ $labels.pod }} has been draining for 20 minutes",
-            "It should have finished its work or handed it over. The pod's grace period may be longer than any generation.",
-            fires={f"baton_draining{{{WORKER}}}": "1x200"},
-            quiet={f"baton_draining{{{WORKER}}}": "0x20 1x15 0x100"},
+            "{{ $labels.component }} {{ $labels.pod }} drains, and nothing runs on it",
+            "It should have ended: the last of its work is over for two minutes.",
+            fires={f"baton_draining{{{WORKER}}}": "1x200", f'baton_decode_sequences{{{WORKER},state="running"}}': "2x5 0x195"},
+            quiet=[
+                {f"baton_draining{{{WORKER}}}": "1x200", f'baton_decode_sequences{{{WORKER},state="running"}}': "2x200"},
+                {f"baton_draining{{{WORKER}}}": "0x28 1x2 0x100", f'baton_decode_sequences{{{WORKER},state="running"}}': "0x200"},
+            ],
         ),
         alert(
             "BatonCertificateExpiry",

@@ -27,7 +27,7 @@ void AdmissionController::SetTenant(TenantId tenant, const TenantLimits& limits,
 
 std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
     const AdmissionRequest& request, absl::Time now) {
-  rate_.Advance(now, !queue_.empty());
+  Advance(now);
   const int64_t answer = meters_->ExpectedAnswer(request.tenant, request.max_tokens);
   const Meter::Use use = {
       .requests = 1, .prompt_tokens = request.prompt_tokens, .output_tokens = answer * request.choices};
@@ -110,14 +110,14 @@ std::optional<Refusal> AdmissionController::AdmitCheapCall(TenantId tenant, absl
 }
 
 void AdmissionController::Serve(EntryId id, absl::Time now) {
-  rate_.Advance(now, !queue_.empty());
+  Advance(now);
   const Entry entry = queue_.Serve(id);
   if (entry.arrival < now) rate_.Served(entry.tokens);
   Run(&AccountOf(id), +1);
 }
 
 bool AdmissionController::Overtake(EntryId id, absl::Time now) {
-  rate_.Advance(now, !queue_.empty());
+  Advance(now);
   const std::optional<Entry> entry = queue_.Overtake(id);
   if (!entry.has_value()) return false;
   if (entry->arrival < now) rate_.Served(entry->tokens);
@@ -126,7 +126,7 @@ bool AdmissionController::Overtake(EntryId id, absl::Time now) {
 }
 
 void AdmissionController::PutBack(EntryId id, absl::Time deadline, absl::Time now) {
-  rate_.Advance(now, !queue_.empty());
+  Advance(now);
   Account& account = AccountOf(id);
   if (account.entry.arrival < now) rate_.Served(-account.entry.tokens);
   Entry entry = account.entry;
@@ -136,15 +136,26 @@ void AdmissionController::PutBack(EntryId id, absl::Time deadline, absl::Time no
 }
 
 bool AdmissionController::Withdraw(EntryId id, absl::Time now) {
-  rate_.Advance(now, !queue_.empty());
+  Advance(now);
   return queue_.Remove(id).has_value();
 }
 
 std::vector<EntryId> AdmissionController::TakeExpired(absl::Time now) {
-  rate_.Advance(now, !queue_.empty());
+  Advance(now);
   std::vector<EntryId> expired;
   for (const auto& [id, entry] : queue_.TakeExpired(now)) expired.push_back(id);
   return expired;
+}
+
+void AdmissionController::WaitOn(EntryId id, absl::Time deadline) {
+  Entry entry = AccountOf(id).entry;
+  entry.deadline = deadline;
+  queue_.PutBack(id, entry, 0);
+}
+
+void AdmissionController::SetAbsent(bool absent, absl::Time now) {
+  Advance(now);
+  absent_ = absent;
 }
 
 void AdmissionController::Settle(EntryId id, const Meter::Use& used, absl::Time now) {

@@ -82,6 +82,11 @@ class AdmissionController {
   bool Withdraw(EntryId id, absl::Time now);
   // Removed and returned: choices that waited too long, or whose deadline can't be met any more.
   std::vector<EntryId> TakeExpired(absl::Time now);
+  // One of those waits on, at its old place, until `deadline`.
+  void WaitOn(EntryId id, absl::Time deadline);
+  // Nobody is there to serve the queue, or somebody is again. That time tells nothing of how fast the queue
+  // drains.
+  void SetAbsent(bool absent, absl::Time now);
 
   // The request's end, whatever it was; once, with all its choices out of the queue. Zero for what never
   // began.
@@ -122,7 +127,11 @@ class AdmissionController {
 
   Queue queue_;
   const std::shared_ptr<Meters> meters_, models_;  // of tenants, and of models
+  // The rate of drain up to `now`.
+  void Advance(absl::Time now) { rate_.Advance(now, !queue_.empty() && !absent_); }
+
   DrainRate rate_;
+  bool absent_ = false;
   absl::node_hash_map<TenantId, TenantState> tenants_;
   absl::flat_hash_map<EntryId, Account> accounts_;
   // Further choices of a request, to its first.

@@ -254,7 +254,10 @@ bool RequestDriver::Prepare(const Request& request, std::optional<baton::fleet::
     }
     (*prepared)->probe = fleet.probe;
     fleet.probe->MadeToFit((*prepared)->context.removed_tokens(), (*prepared)->context.clamped_max_tokens());
-    (*prepared)->chain = ChainOf((*prepared)->request, view->block_hash_domain);
+    // Before the first worker has come, nobody knows what its hashes are made of.
+    if (!view->decode.empty() || !view->block_hash_domain.empty()) {
+      (*prepared)->chain = ChainOf((*prepared)->request, view->block_hash_domain);
+    }
   }
   const bool finished = !absl::IsCancelled(prepared->status());
   Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });

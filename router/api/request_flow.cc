@@ -505,8 +505,10 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
 absl::Status RequestFlow::NoWorkerAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
   if (choice.last_loss.ok() || !absl::IsUnavailable(otherwise)) return otherwise;
   if (absl::IsFailedPrecondition(choice.last_loss)) return choice.last_loss;
-  return absl::UnavailableError(
+  absl::Status status = absl::UnavailableError(
       fmt::format("{} ({})", std::string(otherwise.message()), std::string(choice.last_loss.message())));
+  if (const auto delay = rpc::RetryDelay(otherwise)) status = rpc::WithRetryDelay(std::move(status), *delay);
+  return status;
 }
 
 Actions RequestFlow::OnWritten(bool ok) {

@@ -1,6 +1,7 @@
 #include "router/dispatch/dispatcher.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -34,15 +35,12 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<pla
                  options.meters != nullptr ? options.meters : std::make_shared<admission::Meters>(),
                  options.models != nullptr ? options.models : std::make_shared<admission::Meters>()) {
   SetTenant(admission::TenantId(0), "default", {});
+  admission_.SetAbsent(true, started_);
   fleet_.SetListener([this] { Pump(); });
 }
 
 Dispatcher::~Dispatcher() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  if (ticker_.joinable()) ticker_.join();
+  StopTicking();
   fleet_.SetListener(nullptr);  // bookings may outlive the dispatcher
 }
 
@@ -50,8 +48,17 @@ void Dispatcher::StartTicking() {
   ticker_ = std::thread([this] { TickUntilStopped(); });
 }
 
+void Dispatcher::StopTicking() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (ticker_.joinable()) ticker_.join();
+}
+
 void Dispatcher::TickUntilStopped() {
   absl::Time shown = clock_.Now();
+  bool served = false;
   while (true) {
     bool waiting;
     {
@@ -69,8 +76,10 @@ void Dispatcher::TickUntilStopped() {
         ShowLimits();
         ShowAffinity();
         ShowLoad();
+        Look(now);
       }
     }
+    if (std::exchange(served, serves()) != served && serves_listener_) serves_listener_();
     if (waiting) Tick();
     MaintainIndex();
   }
@@ -92,7 +101,11 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
-    const TtftEstimate estimate = EstimateIfWaiting(*request, now);
+    Look(now);
+    // Nothing can be said of a wait for a worker, nor of what follows.
+    const bool patient = presence_.waits();
+    const TtftEstimate estimate =
+        patient ? TtftEstimate{.due = request->deadline} : EstimateIfWaiting(*request, now);
     auto decided = admission_.Admit({.tenant = request->tenant,
                                      .model = request->model,
                                      .choices = request->choices,
@@ -121,6 +134,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
       waiting_.Add(ids[choice], {.request = request,
                                  .choice = choice,
                                  .avoid = {},
+                                 .patient = patient,
                                  .came = now,
                                  .expires = expires,
                                  .ttft = estimate.predicted.ttft - estimate.predicted.queue});
@@ -186,7 +200,10 @@ void Dispatcher::Pump() {
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    if (admission_.queue().empty()) return;
+    if (admission_.queue().empty()) {
+      Look(clock_.Now());
+      return;
+    }
     PumpLocked(clock_.Now(), &deliveries);
   }
   Deliver(std::move(deliveries));
@@ -215,8 +232,15 @@ void Dispatcher::Tick() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
+    Look(now);
+    std::optional<absl::Status> told;
     for (const EntryId id : admission_.TakeExpired(now)) {
-      deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
+      if (presence_.waits() && waiting_.WaitOn(id, now, options_.max_wait)) {
+        admission_.WaitOn(id, waiting_.at(id).expires);
+        continue;
+      }
+      const bool nobody = !presence_.up() && waiting_.at(id).request->deadline > now;
+      deliveries.push_back(Take(id, nobody ? NoDecodeWorker(&told) : Expired(waiting_.at(id), now)));
     }
     PumpLocked(now, &deliveries);
     TellWaiting(now, &tellings);
@@ -260,6 +284,31 @@ TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl:
   const auto& computes =
       selection.prefill.empty() ? view->decode[selection.decode] : view->prefill[selection.prefill.front()];
   return EstimateOf(request, selection.predicted, computes.get());
+}
+
+std::shared_ptr<const fleet::View> Dispatcher::Look(absl::Time now) {
+  std::shared_ptr<const fleet::View> view = fleet_.view();
+  DecodePresence::Seen seen;
+  if (view->decode.empty()) {
+    seen.expected = fleet_.decode_expected();
+    seen.settling = now - started_ < options_.settle_patience && !fleet_.settled();
+    view = fleet_.view();  // again: it has the worker that has come since
+  }
+  seen.up = !view->decode.empty();
+  if (presence_.Observe(seen, now)) {
+    admission_.SetAbsent(!seen.up, now);
+    if (!seen.up) {
+      spdlog::warn("{}; requests wait for one, for up to {}", std::string(fleet_.NoDecodeWorker().message()),
+                   absl::FormatDuration(options_.max_wait));
+    }
+  }
+  serves_.store(presence_.serves(), std::memory_order_relaxed);
+  return view;
+}
+
+absl::Status Dispatcher::NoDecodeWorker(std::optional<absl::Status>* told) {
+  if (!told->has_value()) *told = fleet_.TellNoDecodeWorker();
+  return **told;
 }
 
 bool Dispatcher::Busy(const fleet::View& view) {
@@ -351,7 +400,7 @@ void Dispatcher::PlacePressing(const fleet::View& view, absl::Time now, std::vec
 }
 
 void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
-  const std::shared_ptr<const fleet::View> view = fleet_.view();
+  const std::shared_ptr<const fleet::View> view = Look(now);
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
   for (const fleet::Fleet::Move& move : fleet_.TakeMoves()) {
@@ -364,12 +413,13 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     }
   }
   if (core_.deadlines().trusted()) PlacePressing(*view, now, deliveries);
+  std::optional<absl::Status> told;
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = admission_.First()) {
     if (view->decode.empty()) {
-      if (!fleet_.settled() && now - started_ < options_.settle_patience) break;
+      if (presence_.waits()) break;
       admission_.Withdraw(*id, now);
-      deliveries->push_back(Take(*id, fleet_.TellNoDecodeWorker()));
+      deliveries->push_back(Take(*id, NoDecodeWorker(&told)));
       continue;
     }
     if (!core_.deadlines().trusted()) {
@@ -431,7 +481,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const WaitingChoice& waiting, const 
   const std::shared_ptr<fleet::Worker>& decoder = open[selection.decode];
   const std::shared_ptr<fleet::Worker> prefiller =
       selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
-  if (!waiting.begun) {
+  if (!waiting.begun && !waiting.patient) {
     const TtftEstimate estimate =
         EstimateOf(request, selection.predicted, prefiller != nullptr ? prefiller.get() : decoder.get());
     if (DispatchCore::TooLate(estimate, now, Busy(view))) {

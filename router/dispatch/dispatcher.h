@@ -6,7 +6,10 @@
 // before Submit returns.
 //
 // No request waits in vain: one past its deadline is answered within kTick, one that no worker could ever
-// hold is refused at once, and one without a deadline waits at most `max_wait`.
+// hold is refused at once, and one without a deadline waits at most `max_wait`. While no decode worker is up,
+// requests wait in the same way for one that is on its way (Fleet::decode_expected), and for `max_wait` after
+// the last one left or was on its way, since processes and pods are replaced; otherwise they are refused at
+// once.
 #pragma once
 
 #include <atomic>
@@ -26,6 +29,7 @@
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/admission_controller.h"
+#include "router/dispatch/decode_presence.h"
 #include "router/dispatch/dispatch_core.h"
 #include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/fit.h"
@@ -70,6 +74,8 @@ class Dispatcher {
 
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
   void StartTicking();
+  // Ends it, before whatever its listener uses. Again does nothing.
+  void StopTicking();
 
   // A tenant, before its first request, or its new limits. `label` is its name in metrics. The tenant with
   // the id 0 is known from the start, as "default", without limits.
@@ -90,6 +96,12 @@ class Dispatcher {
                std::vector<Incarnation> avoid, bool begun = false);
   // No result for this one, if there was none yet.
   void Withdraw(admission::EntryId id);
+
+  // Requests are taken: a decode worker is up, or one was and the next is waited for.
+  bool serves() const { return serves_.load(std::memory_order_relaxed); }
+  // Called, on the thread of StartTicking, when serves() may have changed without a change of the fleet. Set
+  // before it.
+  void SetServesListener(std::function<void()> listener) { serves_listener_ = std::move(listener); }
 
   // Choices that wait, as they were last shown.
   int64_t waiting() const { return shown_waiting_.load(std::memory_order_relaxed); }
@@ -141,12 +153,16 @@ class Dispatcher {
   // at once gets its estimate from its placement instead.
   TtftEstimate EstimateIfWaiting(const DispatchRequest& request, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The fleet as it is. `presence_` takes note of decode workers that have come or gone.
+  std::shared_ptr<const fleet::View> Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.
   static bool Busy(const fleet::View& view);
   // It takes a request. `in_time`: and its steps meet the target of TPOT with that, or it has nothing to do.
   bool Takes(const fleet::Worker& worker, absl::Time now, bool in_time = true) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Expired(const WaitingChoice& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The fleet's TellNoDecodeWorker, which names all its workers in the log, once for a batch of refusals.
+  absl::Status NoDecodeWorker(std::optional<absl::Status>* told);
   // Counts the refusal, and words it.
   absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -176,8 +192,11 @@ class Dispatcher {
   WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // TellWaiting, last
+  DecodePresence presence_ ABSL_GUARDED_BY(mutex_){options_.max_wait};
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int64_t> shown_waiting_{0};
+  std::atomic<bool> serves_{false};  // presence_'s
+  std::function<void()> serves_listener_;
   std::thread ticker_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace baton::router {
 
 using admission::EntryId;
@@ -50,6 +52,18 @@ WaitingChoice WaitingChoices::Take(EntryId id) {
   pressing_.erase({waiting.presses(), id});
   if (waiting.request->waits != nullptr) --told_;
   return waiting;
+}
+
+bool WaitingChoices::WaitOn(EntryId id, absl::Time now, absl::Duration max_wait) {
+  WaitingChoice& waiting = choices_.at(id);
+  const absl::Time end = std::min(waiting.came + max_wait, waiting.request->deadline);
+  if (end <= now) return false;
+  pressing_.erase({waiting.presses(), id});
+  waiting.expires = end;
+  waiting.patient = true;
+  if (const absl::Time presses = waiting.presses(); presses < absl::InfiniteFuture())
+    pressing_.emplace(presses, id);
+  return true;
 }
 
 std::vector<EntryId> WaitingChoices::Pressing(absl::Time now) const {

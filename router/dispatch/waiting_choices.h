@@ -21,6 +21,7 @@ struct WaitingChoice {
   int choice = 0;
   std::vector<Incarnation> avoid;  // workers that failed it
   bool begun = false;              // its answer goes on from where it was
+  bool patient = false;            // it waited for a worker to come: it is not too late for what was due
   absl::Time came;                 // when it began to wait
   absl::Time expires;              // the longest wait, or what is too late for the first token
   absl::Duration ttft;             // on a worker without a queue, as predicted when it came; 0: not known
@@ -40,6 +41,9 @@ class WaitingChoices {
   void Add(admission::EntryId id, WaitingChoice waiting);
   const WaitingChoice& at(admission::EntryId id) const { return choices_.at(id); }
   WaitingChoice Take(admission::EntryId id);
+  // A choice that nobody could take waits on, whatever was due: until its client's deadline, and as long as
+  // any may, `max_wait`. False: that is over, and nothing has changed.
+  bool WaitOn(admission::EntryId id, absl::Time now, absl::Duration max_wait);
   // Somebody wants to know how one of them stands.
   bool told() const { return told_ > 0; }
   // The ids of choices that press by now, the first to press first.

@@ -15,6 +15,9 @@
 namespace baton::router::fleet {
 namespace {
 
+// For a client that is refused because there is no decode worker.
+constexpr absl::Duration kRetryWithoutWorkers = absl::Seconds(5);
+
 const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill"; }
 
 std::optional<int64_t> LocalBound(const baton::fleet::v1::WorkerInfo& info) {
@@ -63,6 +66,7 @@ void Fleet::RemoveEndpoint(int endpoint) {
                    running == 0 ? "" : fmt::format("; the {} requests that it runs go on", running));
     }
     LeaveIndex(state);
+    ShowLeftOut(state, "");
     endpoints_.erase(found);
     CompareTemplates();
     Rebuild();
@@ -244,7 +248,9 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
   const baton::fleet::v1::WorkerInfo& info = snapshot.info();
   state.answered = true;
   state.draining = snapshot.draining();
+  state.starting = false;
   absl::Status refused;
+  std::string left_out;
   const baton::fleet::v1::Role expected =
       listed.role == Role::kDecode ? baton::fleet::v1::ROLE_DECODE : baton::fleet::v1::ROLE_PREFILL;
   if (info.role() != expected) {
@@ -253,10 +259,12 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
                     Name(listed.role)));
   } else if (const auto difference = Compare(listed, info); difference.has_value()) {
     refused = absl::FailedPreconditionError(difference->why);
+    left_out = difference->field;
     if (state.trouble != difference->why) {
       probe_.FingerprintDiffers(listed.address, std::string(difference->field));
     }
   }
+  ShowLeftOut(state, std::move(left_out));
   LeaveIndex(state);  // whatever it held, the snapshot says what it holds
   std::optional<WorkerSlot> slot;
   if (refused.ok()) {
@@ -296,6 +304,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
                                  *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();
+    state.served = false;
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
   }
   state.worker->SetSlot(*slot);
@@ -333,13 +342,22 @@ void Fleet::OnDown(int endpoint, const absl::Status& why) {
       probe_.WatchRestarted("down");
     }
     LeaveIndex(state);
+    ShowLeftOut(state, "");
     state = EndpointState{.listed = std::move(state.listed)};
     state.answered = true;
+    state.starting = rpc::IsStarting(why);
     state.trouble = std::string(why.message());
     CompareTemplates();
     Rebuild();
   }
   Changed();
+}
+
+void Fleet::ShowLeftOut(EndpointState& state, std::string field) {
+  if (state.left_out == field) return;
+  const std::string before = std::exchange(state.left_out, std::move(field));
+  if (!before.empty()) probe_.LeftOut(state.listed.address, before, false);
+  if (!state.left_out.empty()) probe_.LeftOut(state.listed.address, state.left_out, true);
 }
 
 const Fleet::EndpointState* Fleet::Reference() const {
@@ -374,6 +392,8 @@ void Fleet::Rebuild() {
   if (reference != nullptr) {
     view->block_hash_domain = reference->block_hash_domain;
     view->answer_digest = reference->worker->identity().answer_digest;
+  } else {
+    view->block_hash_domain = view_->block_hash_domain;
   }
   for (auto& [number, state] : endpoints_) {
     state.usable = false;
@@ -388,6 +408,7 @@ void Fleet::Rebuild() {
         probe_.FingerprintDiffers(identity.address, field);
       }
       state.differing_field = std::move(field);
+      ShowLeftOut(state, state.differing_field);
       if (!state.differing_field.empty()) {
         state.trouble =
             fmt::format("its fingerprint differs from {}'s in {}", model.address, state.differing_field);
@@ -406,7 +427,7 @@ void Fleet::Rebuild() {
       state.trouble = fmt::format("it is the worker at {}", *first->second);
       continue;
     }
-    state.usable = true;
+    state.usable = state.served = true;
     state.trouble.clear();
     view->chunk_reuse = view->chunk_reuse && identity.chunk_reuse;
     (identity.role == Role::kDecode ? view->decode : view->prefill).push_back(state.worker);
@@ -424,6 +445,14 @@ bool Fleet::settled() const {
   absl::MutexLock lock(&mutex_);
   return listing_.complete && std::all_of(endpoints_.begin(), endpoints_.end(),
                                           [](const auto& endpoint) { return endpoint.second.answered; });
+}
+
+bool Fleet::decode_expected() const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(endpoints_.begin(), endpoints_.end(), [](const auto& endpoint) {
+    const EndpointState& state = endpoint.second;
+    return state.listed.role == Role::kDecode && (state.starting || (state.draining && state.served));
+  });
 }
 
 absl::Status Fleet::NoDecodeWorker() const {
@@ -451,10 +480,13 @@ absl::Status Fleet::TellNoDecodeWorker() {
   absl::MutexLock lock(&mutex_);
   if (told_ != why.message()) spdlog::warn("{}", std::string(why.message()));
   told_ = std::string(why.message());
-  return rpc::WithReason(
-      absl::UnavailableError(
-          "no decode worker is up: the router's log names each that it knows, and says what is wrong; retry"),
-      v1::REASON_NO_WORKER);
+  return rpc::WithRetryDelay(
+      rpc::WithReason(
+          absl::UnavailableError(
+              "no decode worker is up: the router's log names each that it knows, and says what is wrong; "
+              "retry"),
+          v1::REASON_NO_WORKER),
+      kRetryWithoutWorkers);
 }
 
 Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,

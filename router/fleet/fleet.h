@@ -37,7 +37,8 @@ struct View {
   std::vector<std::shared_ptr<Worker>> prefill;
   // Those of both roles that drain: they take no requests, and peers can fetch what they hold.
   std::vector<std::shared_ptr<Worker>> leaving;
-  // What, besides the tenant's salt, the roots of their block hashes are made of.
+  // With the tenant's salt, the source of the roots of their block hashes. While there are no workers, as it
+  // was; empty: there was none yet, or they do not say.
   std::string block_hash_domain;
   // AnswerDigest of their fingerprint; empty: there is none.
   std::string answer_digest;
@@ -103,6 +104,9 @@ class Fleet {
   std::shared_ptr<const View> view() const;
   // The listing is complete and every endpoint has answered or failed at least once.
   bool settled() const;
+  // A decode worker is on its way: one says that it is starting, or one that took requests drains, which
+  // seldom happens without another to follow.
+  bool decode_expected() const;
   // UNAVAILABLE, naming each decode address and why it can't be used: for people who run the fleet.
   absl::Status NoDecodeWorker() const;
   // UNAVAILABLE for clients, who may be strangers and learn no address. The log has NoDecodeWorker, whenever
@@ -135,10 +139,13 @@ class Fleet {
     std::shared_ptr<Worker> worker = nullptr;  // null when down
     uint64_t sequence = 0;                     // of the last event; 0 before the snapshot
     bool draining = false;
+    bool starting = false;  // says so; it has no worker yet
+    bool served = false;    // its worker was in the view
     bool answered = false;
     bool usable = false;                       // in the view
     std::string trouble = "not answered yet";  // why it is not usable, for people
     std::string differing_field = {};
+    std::string left_out = {};  // the field that metrics show it to be left out for
     std::string block_hash_domain = {};
     // Digests of the routers that watch it, this one's included: at most kMaxTemplates.
     std::set<std::string> templates = {};
@@ -179,6 +186,8 @@ class Fleet {
   void LeaveIndex(EndpointState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses the fingerprint group and replaces the view.
   void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // In metrics; empty: it is not left out for a difference.
+  void ShowLeftOut(EndpointState& state, std::string field) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The endpoint whose fingerprint the fleet goes by, or null.
   const EndpointState* Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

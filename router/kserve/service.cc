@@ -44,7 +44,7 @@ absl::StatusOr<const ServedModel*> KserveService::Find(const grpc::ServerContext
 }
 
 bool KserveService::Ready(const ServedModel& model) const {
-  return !context_.fleets[model.fleet].fleet->view()->decode.empty();
+  return context_.fleets[model.fleet].dispatcher->serves();
 }
 
 grpc::ServerUnaryReactor* KserveService::ServerLive(CallbackServerContext* context,

@@ -292,4 +292,13 @@ void Probe::FingerprintDiffers(const std::string& address, const std::string& fi
       .Increment();
 }
 
+void Probe::LeftOut(const std::string& address, const std::string& field, bool left_out) {
+  metrics_
+      .Gauge(
+          "baton_router_worker_left_out",
+          "1: the worker is left out now, because its fingerprint, or the router's tokenizer or ends, differ",
+          {{"worker", address}, {"field", field}})
+      .Set(left_out ? 1 : 0);
+}
+
 }  // namespace baton::router

@@ -100,6 +100,8 @@ class Probe {
   void Draining() { draining_.Set(1); }
   void WatchRestarted(const std::string& reason);
   void FingerprintDiffers(const std::string& address, const std::string& field);
+  // The worker at this address is left out for this difference now, or is so no more.
+  void LeftOut(const std::string& address, const std::string& field, bool left_out);
 
  private:
   telemetry::Metrics all_;      // without the label

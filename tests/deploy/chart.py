@@ -32,8 +32,8 @@ class Refused(Exception):
 
 
 class Release:
-    def __init__(self, values=None, preset=None, name="r", namespace="ns"):
-        command = [HELM, "template", name, str(CHART), "--namespace", namespace, "--kube-version", "1.34.0"]
+    def __init__(self, values=None, preset=None, name="r", namespace="ns", chart=CHART):
+        command = [HELM, "template", name, str(chart), "--namespace", namespace, "--kube-version", "1.34.0"]
         if preset:
             command += ["--values", str(CHART / "presets" / f"{preset}.yaml")]
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

@@ -30,7 +30,7 @@ class Gateway(unittest.TestCase):
         self.assertFalse(routers["selector"].items() <= release.workload("gateway")["spec"]["template"]["metadata"]["labels"].items())
 
     def test_door(self):
-        release = self.release({"service": {"type": "LoadBalancer", "port": 80, "annotations": {"a": "b"}}})
+        release = self.release({"service": {"type": "LoadBalancer", "port": 80, "annotations": {"a": "b"}}}, networkPolicy={"enabled": False})
         service = release.one("Service", "r-baton-gateway")
         self.assertEqual((service["spec"]["type"], service["metadata"]["annotations"]), ("LoadBalancer", {"a": "b"}))
         self.assertEqual([(port["name"], port["port"], port["targetPort"]) for port in service["spec"]["ports"]], [("http", 80, "http"), ("grpc", 8470, "http")], "metrics on the public port")

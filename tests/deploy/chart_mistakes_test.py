@@ -10,11 +10,11 @@ class GpuImages(unittest.TestCase):
     """Which image a role runs: the CPU image has no CUDA in it, and a worker that is told --backend=cuda there ends at once."""
 
     def workers(self, preset):
-        return ("node",) if preset == "node-8gpu" else ("prefill", "decode")
+        return {"node-8gpu": ("node",), "one-gpu": ("decode",)}.get(preset, ("prefill", "decode"))
 
     def gpu_presets(self):
         found = [path.stem for path in sorted((CHART / "presets").glob("*.yaml")) if "gpus:" in path.read_text()]
-        self.assertEqual(found, ["efa", "many-nodes", "node-8gpu", "sockets"])
+        self.assertEqual(found, ["efa", "many-nodes", "node-8gpu", "one-gpu", "sockets"])
         return found
 
     def test_presets_run_the_cuda_image_on_gpus(self):
@@ -58,7 +58,19 @@ class Mistakes(unittest.TestCase):
 
     CASES = {
         "a misspelt key": ({"decode": {"replica": 2}}, ["replica"]),
-        "keys over a gateway without TLS": ({"tls": {"enabled": True, "existingSecret": "t"}, "gateway": {"service": {"type": "LoadBalancer"}}}, ["gateway.tls.existingSecret", "LoadBalancer"]),
+        "keys over a gateway without TLS": ({"tls": {"enabled": True, "existingSecret": "t"}, "gateway": {"service": {"type": "LoadBalancer"}}, "networkPolicy": {"enabled": False}}, ["gateway.tls.existingSecret", "LoadBalancer"]),
+        "a balancer behind a closed door": ({"gateway": {"service": {"type": "LoadBalancer"}}}, ["gateway.service.type", "networkPolicy.clients", "ipBlock"]),
+        "a node's port behind a closed door": ({"router": {"service": {"type": "NodePort"}}}, ["router.service.type", "networkPolicy.clients"]),
+        "a name with capitals": ({"fullnameOverride": "Baton_Prod"}, ["fullnameOverride"]),
+        "a name too long": ({"nameOverride": "n" * 50}, ["nameOverride"]),
+        "a label of the chart's own on all": ({"commonLabels": {"app.kubernetes.io/name": "x"}}, ["commonLabels", "app.kubernetes.io.name"]),
+        "a label of the chart's own on pods": ({"decode": {"podLabels": {"app.kubernetes.io/component": "x"}}}, ["decode.podLabels"]),
+        "a label twice": ({"commonLabels": {"team": "a"}, "gateway": {"podLabels": {"team": "b"}}}, ["gateway.podLabels", "team"]),
+        "a number in the environment": ({"decode": {"extraEnv": [{"name": "A", "value": 1}]}}, ["extraEnv"]),
+        "another maker's GPUs": ({"decode": {"gpus": 1, "gpuResource": "amd.com/gpu"}}, ["decode.gpuResource", "NVIDIA"]),
+        "ranks on slices of a GPU": ({"decode": {"gpus": 2, "tensorParallel": 2, "gpuResource": "nvidia.com/mig-3g.40gb"}}, ["decode.tensorParallel", "whole GPUs"]),
+        "a budget that no drain meets": ({"router": {"replicas": 1, "pdb": {"minAvailable": 1, "maxUnavailable": None}}}, ["router.pdb.minAvailable", "drained"]),
+        "a budget of nothing": ({"decode": {"pdb": {"maxUnavailable": 0}}}, ["decode.pdb.maxUnavailable", "drained"]),
         "a shared folder without a size": ({"kvShared": {"claimName": "kv"}}, ["kvShared.size"]),
         "a shared folder outside its claim": ({"kvShared": {"claimName": "kv", "size": "1TiB", "folder": "../x"}}, ["kvShared.folder"]),
         "no worker": ({"decode": {"replicas": 0}}, ["replicas"]),
@@ -128,7 +140,9 @@ class Mistakes(unittest.TestCase):
 
     def test_near_misses_are_not_refused(self):
         for values in (
-            {"tls": {"enabled": True, "existingSecret": "t"}, "gateway": {"service": {"type": "LoadBalancer"}, "tls": {"existingSecret": "g"}}},
+            {"tls": {"enabled": True, "existingSecret": "t"}, "gateway": {"service": {"type": "LoadBalancer"}, "tls": {"existingSecret": "g"}}, "networkPolicy": {"clients": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}},
+            {"decode": {"replicas": 2, "pdb": {"minAvailable": 1, "maxUnavailable": None}}},
+            {"commonLabels": {"team": "a"}, "decode": {"podLabels": {"pool": "b"}, "extraEnv": [{"name": "A", "value": "1"}]}},
             {"tls": {"enabled": True, "existingSecret": "t"}},
             {"kv": {"keyDtype": "i8", "valueDtype": "f8"}, **each({"gpus": 1})},
             {"kv": {"keyDtype": "f16", "valueDtype": "f16"}, **each({"gpus": 1})},

@@ -101,11 +101,26 @@ class Pods(unittest.TestCase):
         self.assertTrue(Release().container("router")["image"].endswith(":0.1.0"))
 
     def test_pull_secrets(self):
-        self.assertEqual(Release({"imagePullSecrets": ["s"]}).pod("decode")["imagePullSecrets"], [{"name": "s"}])
+        for values in ({"imagePullSecrets": ["s"]}, {"imagePullSecrets": [{"name": "s"}]}, {"global": {"imagePullSecrets": [{"name": "s"}]}}):
+            release = Release({**values, "gateway": {"enabled": True}})
+            for pod in [one["spec"]["template"]["spec"] for one in release.workloads()] + [release.one("Pod", "r-baton-test")["spec"]]:
+                self.assertEqual(pod["imagePullSecrets"], [{"name": "s"}], values)
+        both = Release({"imagePullSecrets": ["own"], "global": {"imagePullSecrets": ["parent"], "imageRegistry": "registry.example/"}})
+        self.assertEqual(both.pod("decode")["imagePullSecrets"], [{"name": "own"}, {"name": "parent"}])
+        self.assertEqual(both.container("decode")["image"], "registry.example/baton:0.1.0")
+
+    def test_a_download_behind_a_proxy_under_a_quota(self):
+        download = {"extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}], "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}], "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+        release = Release({"model": {"source": "s3", "s3": {"url": "https://s3.example/b", "files": {"config.json": "1" * 64}}, "download": download}})
+        for role in ROLES:
+            one = release.pod(role)["initContainers"][0]
+            self.assertIn({"name": "HTTPS_PROXY", "value": "http://proxy:3128"}, one["env"])
+            self.assertIn({"name": "ca", "mountPath": "/ca"}, one["volumeMounts"])
+            self.assertEqual(one["resources"]["limits"], {"cpu": "1", "memory": "1Gi"})
 
     def test_gpus(self):
-        release = Release({"decode": {"gpus": 4, "tensorParallel": 4, "gpuResource": "amd.com/gpu", "resources": {"limits": {"memory": "9Gi"}}}})
-        self.assertEqual(release.container("decode")["resources"]["limits"], {"amd.com/gpu": 4, "memory": "9Gi"})
+        release = Release({"decode": {"gpus": 4, "tensorParallel": 4, "gpuResource": "nvidia.com/gpu.of-ours", "resources": {"limits": {"memory": "9Gi"}}}})
+        self.assertEqual(release.container("decode")["resources"]["limits"], {"nvidia.com/gpu.of-ours": 4, "memory": "9Gi"})
         self.assertEqual(release.flags("decode")["--backend"], "cuda")
         self.assertEqual(release.flags("decode")["--tp"], "4")
         self.assertEqual(release.flags("prefill")["--backend"], "cpu")
@@ -281,6 +296,32 @@ class Pods(unittest.TestCase):
     def test_rolling_update(self):
         release = Release({"decode": {"strategy": {"maxSurge": "25%", "maxUnavailable": 0}}})
         self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": "25%", "maxUnavailable": 0})
+
+    def test_a_new_pod_comes_first_where_there_is_room_for_one_more(self):
+        first, last = {"maxSurge": 1, "maxUnavailable": 0}, {"maxSurge": 0, "maxUnavailable": 1}
+        key = {"kvDisk": {"size": "1GiB", "hostPath": "/srv/kv"}}
+        for values, wanted in (
+            ({}, first),
+            ({"gpus": 1, "threads": 0}, last),
+            ({"hostNetwork": True}, last),
+            (key, last),
+            ({**key, "strategy": {"maxUnavailable": 0}}, first),
+            ({"strategy": {"maxSurge": 0}}, last),
+            ({"gpus": 1, "strategy": {"maxUnavailable": "0%"}}, {"maxSurge": 1, "maxUnavailable": "0%"}),
+            ({"strategy": {"maxSurge": "0%"}}, {"maxSurge": "0%", "maxUnavailable": 1}),
+            ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, last),
+            ({"strategy": {"maxUnavailable": 1}}, {"maxSurge": 1, "maxUnavailable": 1}),
+            ({"gpus": 1, "strategy": {"maxSurge": 2}}, {"maxSurge": 2, "maxUnavailable": 0}),
+        ):
+            release = Release({"decode": values, "networkPolicy": {"enabled": False}})
+            self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], wanted, values)
+        for role in ("router", "prefill"):
+            self.assertEqual(Release({}).one("Deployment", f"r-baton-{role}")["spec"]["strategy"]["rollingUpdate"], first, role)
+
+    def test_routers_see_workers_that_start_or_leave(self):
+        for role in ("prefill", "decode"):
+            self.assertTrue(Release({}).one("Service", f"r-baton-{role}")["spec"]["publishNotReadyAddresses"], role)
+        self.assertNotIn("publishNotReadyAddresses", Release({}).one("Service", "r-baton")["spec"])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, what it refuses is
 chart_mistakes_test.py's."""
+import pathlib
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from chart import CHART, HELM, HUB, ROLES, SUM, Release, each
@@ -14,7 +18,7 @@ class Presets(unittest.TestCase):
             with self.subTest(path.stem):
                 done = subprocess.run([HELM, "lint", "--strict", str(CHART), "--values", str(path)], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertEqual(len(Release(preset=path.stem).workloads()), {"node-8gpu": 3}.get(path.stem, 4))
+                self.assertEqual(len(Release(preset=path.stem).workloads()), {"node-8gpu": 3, "one-gpu": 3}.get(path.stem, 4))
 
     def test_defaults_need_nothing_else(self):
         kinds = {one["apiVersion"].split("/")[0] for one in Release().objects}
@@ -72,6 +76,14 @@ class Presets(unittest.TestCase):
         self.assertNotIn("nccl-plugin", str(release.pod("router")))
         dockerfile = (CHART.parents[1] / "container" / "Dockerfile.cuda").read_text()
         self.assertRegex(dockerfile, r"LD_LIBRARY_PATH=\S*/opt/nccl-plugin/lib", "where the image looks for it")
+
+    def test_one_gpu_takes_one_gpu(self):
+        release = Release(preset="one-gpu")
+        gpus = {one["metadata"]["name"]: one["spec"]["replicas"] * int(box.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)) for one in release.workloads() for box in one["spec"]["template"]["spec"]["containers"]}
+        self.assertEqual({name: count for name, count in gpus.items() if count}, {"r-baton-decode": 1})
+        self.assertEqual(release.workload("decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": 0, "maxUnavailable": 1}, "there is no second GPU for a new pod")
+        self.assertNotIn("--prefill", release.flags("router"))
+        self.assertEqual(release.workload("gateway")["spec"]["replicas"], 2)
 
     def test_sockets_go_over_the_host_link(self):
         release = Release(preset="sockets")
@@ -201,7 +213,7 @@ class Discovery(unittest.TestCase):
         self.assertFalse([o for o in release.objects if o["metadata"]["name"].endswith("-prefill")])
 
     def test_door(self):
-        service = Release({"router": {"service": {"type": "LoadBalancer", "port": 443, "annotations": {"a": "b"}}}}).one("Service", "r-baton")
+        service = Release({"router": {"service": {"type": "LoadBalancer", "port": 443, "annotations": {"a": "b"}}}, "networkPolicy": {"enabled": False}}).one("Service", "r-baton")
         self.assertEqual(service["spec"]["type"], "LoadBalancer")
         self.assertEqual(service["spec"]["ports"][0]["port"], 443)
         self.assertEqual(service["metadata"]["annotations"], {"a": "b"})
@@ -210,7 +222,26 @@ class Discovery(unittest.TestCase):
     def test_proxies_hear_whether_it_is_plain(self):
         port = lambda values: Release(values).one("Service", "r-baton")["spec"]["ports"][0]
         self.assertEqual(port({})["appProtocol"], "kubernetes.io/h2c")
-        self.assertNotIn("appProtocol", port({"tls": {"enabled": True, "existingSecret": "x"}}))
+        self.assertEqual(port({"tls": {"enabled": True, "existingSecret": "x"}})["appProtocol"], "https")
+
+    def test_names_that_releases_may_have(self):
+        for name in ("llama-3.1-8b", "a" * 53, "x.y-" + "z" * 40):
+            release = Release({"gateway": {"enabled": True}, "node": {"enabled": True}}, name=name)
+            for one in release.objects:
+                longest = 52 if one["kind"] == "StatefulSet" else 63
+                self.assertRegex(one["metadata"]["name"], rf"^[a-z][-a-z0-9]{{0,{longest - 1}}}$", (name, one["kind"]))
+
+    def test_a_new_chart_alone_restarts_no_pod(self):
+        with tempfile.TemporaryDirectory() as folder:
+            newer = pathlib.Path(folder) / "baton"
+            shutil.copytree(CHART, newer)
+            text = (newer / "Chart.yaml").read_text()
+            (newer / "Chart.yaml").write_text(re.sub(r"(?m)^version: .*", "version: 9.9.9", text))
+            values = {"gateway": {"enabled": True}}
+            pods = lambda release: {one["metadata"]["name"]: one["spec"]["template"] for one in release.workloads()}
+            old, new = Release(values), Release(values, chart=newer)
+            self.assertIn("9.9.9", new.text)
+            self.assertEqual(pods(old), pods(new))
 
     def test_two_releases_share_nothing(self):
         one, other = Release(), Release(name="q")
@@ -268,7 +299,7 @@ class Model(unittest.TestCase):
         model = {"name": "m", "source": "s3", "s3": {"url": "https://s3.example/b/m/", "files": {"config.json": SUM}, "credentialsSecret": {"name": "c"}}}
         release = Release({"model": model})
         self.assertTrue(release.one("ConfigMap", "r-baton-model")["data"]["manifest"].startswith("https://s3.example/b/m\n"))
-        self.assertEqual([e["name"] for e in release.pod("decode")["initContainers"][0]["env"]], ["WEIGHTS", "REGION", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"])
+        self.assertEqual([e["name"] for e in release.pod("decode")["initContainers"][0]["env"]], ["WEIGHTS", "REGION", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"])
 
     def test_download_kept_in_a_claim(self):
         release = Release({"model": dict(HUB, download={"claimName": "cache"})})

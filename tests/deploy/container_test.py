@@ -60,7 +60,7 @@ class Containers(unittest.TestCase):
         names = {"r-baton.ns.svc": "router", "r-baton-prefill.ns.svc": "prefill", "r-baton-decode.ns.svc": "decode", "r-baton-node.ns.svc": "node",
                  "r-baton-decode-guard.ns.svc": "decode-guard", "r-baton-router-grpc.ns.svc": "router"}
         (cls.root / "etc" / "hosts").write_text("".join(f"{cls.address[role]} {name}\n" for name, role in names.items()))
-        cls.release = Release(preset="laptop")
+        cls.release = Release({"router": {"queueSeconds": 5}}, preset="laptop")
         cls.namespaces = subprocess.run(cls.sandbox(["/usr/local/bin/baton", "version"], True), capture_output=True).returncode == 0
         print("sandbox:", "bubblewrap" if cls.namespaces else "chroot, as this machine grants no user namespaces")
 
@@ -206,7 +206,7 @@ class Containers(unittest.TestCase):
         if not self.namespaces:
             self.skipTest("a supervisor finds its programs by /proc, which a bare chroot lacks")
         small = {"enabled": True, "prefillWorkers": 1, "decodeWorkers": 2, "kvMemory": "64MiB", "threads": 1}
-        self.release = Release({"node": small}, preset="laptop")
+        self.release = Release({"node": small, "router": {"queueSeconds": 5}}, preset="laptop")
         self.started = {}
         node, router = self.start("node"), self.start("router")
         self.until_health("node", "SERVING", "live")

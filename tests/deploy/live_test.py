@@ -49,7 +49,7 @@ SILENT = {
     "decode: Repeated reads": "this relay has all experts in memory",
 }
 EMPTY_METRICS = {
-    "baton_router_fingerprint_mismatches_total": "all workers agree",
+    "baton_router_worker_left_out": "all workers agree",
     "baton_link_floor_bytes_per_second": "the link is not tested",
     "baton_link_measured_bytes_per_second": "the link is not tested",
     "baton_tls_certificate_expiry_timestamp_seconds": "no TLS",

@@ -143,7 +143,7 @@ class Models(unittest.TestCase):
     MISTAKES = {
         "two models of one name": ({"models": {"guard": GUARD | {"model": GUARD["model"] | {"name": "baton-tiny"}}}}, ["models.guard.model.name is baton-tiny", "model.name"]),
         "moderation by nobody": ({"moderation": {"policy": "block"}}, ["moderation.policy", "classifier"]),
-        "a name that no Service can have": ({"fullnameOverride": "b" * 50, "models": {"a-rather-long-key": GUARD}}, ["63", "shorten the key"]),
+        "a name that no Service can have": ({"fullnameOverride": "b" * 46, "models": {"a-rather-long-key": GUARD}}, ["63", "shorten the key"]),
         "a key that no name can have": ({"models": {"Guard": GUARD}}, ["Guard"]),
         "a misspelt key": ({"models": {"guard": GUARD | {"decoder": {}}}}, ["decoder"]),
         "no model": ({"models": {"guard": {"classifier": "auto"}}}, ["model"]),

@@ -1,6 +1,7 @@
 """What a set of NetworkPolicies lets through, by the rules of the Kubernetes documentation: a pod that a policy selects takes only what
-some policy allows; both ends have to agree. For tests; knows pod and namespace selectors, named ports and ranges of ports.
+some policy allows; both ends have to agree. For tests; knows pod and namespace selectors, blocks of addresses, named ports and ranges of ports.
 """
+import ipaddress
 
 
 def matches(selector, labels):
@@ -14,11 +15,17 @@ def matches(selector, labels):
 
 
 class Pod:
-    def __init__(self, labels, namespace="ns", ports=None):
-        self.labels, self.namespace, self.ports = labels, namespace, ports or {}
+    """`address`: of one outside the cluster, which has no labels; a block of addresses names no pod."""
+
+    def __init__(self, labels, namespace="ns", ports=None, address=None):
+        self.labels, self.namespace, self.ports, self.address = labels, namespace, ports or {}, address
 
 
 def peer_is(peer, pod, home):
+    if "ipBlock" in peer:
+        return pod.address is not None and ipaddress.ip_address(pod.address) in ipaddress.ip_network(peer["ipBlock"]["cidr"])
+    if pod.address is not None:
+        return False
     if "namespaceSelector" in peer:
         if not matches(peer["namespaceSelector"], {"kubernetes.io/metadata.name": pod.namespace}):
             return False

@@ -138,5 +138,40 @@ class NetworkPolicies(unittest.TestCase):
         self.assertFalse(Release({"networkPolicy": {"enabled": False}}).all("NetworkPolicy"))
 
 
+    def test_clients_outside_reach_what_a_balancer_shows(self):
+        outside, stranger = Pod({}, namespace="outside", address="10.1.2.3"), Pod({}, namespace="outside", address="8.8.8.8")
+        release = Release(preset="many-nodes")
+        policies = release.all("NetworkPolicy")
+        gateway = Pod(release.one("Deployment", "r-baton-gateway")["spec"]["template"]["metadata"]["labels"], ports={"http": 8000})
+        decode = Pod(release.one("Deployment", "r-baton-decode")["spec"]["template"]["metadata"]["labels"], ports=self.PORTS)
+        self.assertTrue(allowed(policies, outside, gateway, "http"))
+        self.assertFalse(allowed(policies, stranger, gateway, "http"))
+        self.assertFalse(allowed(policies, outside, decode, "grpc"))
+
+    def test_names_are_looked_up_wherever_clusters_have_their_servers(self):
+        release = Release()
+        policies, router = release.all("NetworkPolicy"), self.pods(release)["router"]
+        for server, port in ((Pod({}, namespace="kube-system"), 53), (Pod({}, namespace="openshift-dns"), 5353), (Pod({}, namespace="node", address="169.254.20.10"), 53)):
+            self.assertTrue(allowed(policies, router, server, port), vars(server))
+        self.assertFalse(allowed(policies, router, Pod({}, namespace="node", address="10.0.0.1"), 53))
+        self.assertFalse(allowed(policies, router, Pod({}, namespace="kube-system"), 443))
+
+    def test_a_mesh_has_its_port(self):
+        mesh = Pod({}, namespace="node", address="10.0.0.9")
+        for values, wanted in (({}, False), ({"networkPolicy": {"extraIngress": [{"ports": [{"port": 15008}]}]}}, True)):
+            release = Release(values)
+            self.assertEqual(allowed(release.all("NetworkPolicy"), mesh, self.pods(release)["decode"], 15008), wanted)
+        release = Release({"networkPolicy": {"scrapers": []}})
+        self.assertEqual(release.one("NetworkPolicy", "r-baton-common")["spec"]["ingress"], [])
+
+    def test_the_models_server_is_reached_at_its_port(self):
+        s3 = lambda url: {"model": {"source": "s3", "s3": {"url": url, "files": {"config.json": "1" * 64}}, "download": {"proxyPorts": [3128]}}}
+        internet = Pod({}, namespace="internet", address="1.2.3.4")
+        for url, port in (("https://s3.example/b", 443), ("http://minio.storage:9000/b", 9000), ("http://minio.storage/b", 80)):
+            release = Release(s3(url))
+            policies, decode = release.all("NetworkPolicy"), self.pods(release)["decode"]
+            self.assertEqual({p for p in (80, 443, 3128, 9000) if allowed(policies, decode, internet, p)}, {port, 3128}, url)
+
+
 if __name__ == "__main__":
     unittest.main()

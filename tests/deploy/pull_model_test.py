@@ -17,6 +17,7 @@ FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 4096, "s
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked.append((self.path, self.headers.get("Authorization")))
+        self.server.tokens.add(self.headers.get("x-amz-security-token"))
         body = FILES.get(self.path.removeprefix("/o/m/"))
         if body is None:
             self.send_error(404)
@@ -33,7 +34,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class PullModel(unittest.TestCase):
     def setUp(self):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.asked = []
+        self.server.asked, self.server.tokens = [], set()
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.folder = tempfile.TemporaryDirectory()
         self.target = pathlib.Path(self.folder.name, "models")
@@ -96,6 +97,15 @@ class PullModel(unittest.TestCase):
         for _, given in self.server.asked:
             self.assertRegex(given, r"^AWS4-HMAC-SHA256 Credential=id/\d{8}/eu-central-1/s3/aws4_request")
         self.assertNotIn("secret-key", done.stdout + done.stderr)
+        self.assertEqual(self.server.tokens, {None})
+
+    def test_temporary_keys_have_their_token_in_what_is_signed(self):
+        done = self.pull(ACCESS_KEY_ID="id", SECRET_ACCESS_KEY="secret-key", REGION="eu-central-1", SESSION_TOKEN="secret-token")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.server.tokens, {"secret-token"})
+        for _, given in self.server.asked:
+            self.assertRegex(given, r"SignedHeaders=[^,]*x-amz-security-token")
+        self.assertNotIn("secret-token", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

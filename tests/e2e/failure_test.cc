@@ -99,7 +99,8 @@ TEST(FailureTest, APrefillWorkerKilledMidPromptCostsNoRequestAndNoToken) { Distu
 TEST(FailureTest, APrefillWorkerThatHangsMidPromptCostsNoRequestAndNoToken) { DisturbPrefill(SIGSTOP); }
 
 TEST(FailureTest, ADecodeWorkerKilledMidAnswerIsAClearError) {
-  Fleet fleet({.prefill = 1, .decode = 1, .gated = true});
+  // None comes in its place, and a request waits only so long for one.
+  Fleet fleet({.prefill = 1, .decode = 1, .router_flags = {"--queue-seconds", "0.5"}, .gated = true});
   fleet.decode_gates().Allow(kSteps);
   grpc::ClientContext context;
   const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(100), kLong));
@@ -142,7 +143,7 @@ TEST(FailureTest, APrefillWorkerOfAnotherKindIsNotUsedAndTheRequestCompletes) {
 }
 
 TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
-  Fleet fleet({.gated = true});
+  Fleet fleet({.router_flags = {"--queue-seconds", "0.2"}, .gated = true});
   fleet.decode_gates().Allow(kSteps);
   grpc::ClientContext context;
   const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(100), 1000));

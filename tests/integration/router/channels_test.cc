@@ -229,6 +229,7 @@ TEST_F(RouterHealthTest, TellsOfEachModel) {
   const std::string folder = BATON_SOURCE_DIR "/models/baton-tiny";
   RouterOptions options;
   options.health_listen = "127.0.0.1:0";
+  options.dispatcher.max_wait = absl::Milliseconds(100);
   options.models = {{.folder = folder, .name = "first", .decode = {one->address()}},
                     {.folder = folder, .name = "second", .decode = {two->address()}},
                     {.folder = folder, .name = "hidden", .tenants = {"a"}, .decode = {two->address()}}};
@@ -250,13 +251,15 @@ TEST_F(RouterHealthTest, TellsOfEachModel) {
   EXPECT_EQ(kubelet.Check("baton.v1.Inference/hidden"), "SERVING");
   EXPECT_EQ(kubelet.List().count("baton.v1.Inference/hidden"), 1u);
 
-  two->ReportDraining(true);
+  // One that has gone is waited for a while.
+  const std::string address = two->address();
+  two->Kill();
   open.AwaitWatched("baton.v1.Inference/second", "NOT_SERVING");
   kubelet.AwaitWatched("baton.v1.Inference/hidden", "NOT_SERVING");
   EXPECT_EQ(open.Check("baton.v1.Inference/first"), "SERVING");
   EXPECT_EQ(open.Check(""), "SERVING");
   EXPECT_EQ(open.List().at("baton.v1.Inference/second"), "NOT_SERVING");
-  two->ReportDraining(false);
+  AddWorker({.listen = address});
   open.AwaitWatched("baton.v1.Inference/second", "SERVING");
 }
 

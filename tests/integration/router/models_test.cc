@@ -172,7 +172,9 @@ TEST_F(RouterTwoModelsTest, ARequestGoesToAWorkerOfItsModel) {
 }
 
 TEST_F(RouterTwoModelsTest, AWorkerThatDiesTakesItsModelAwayAndNoOther) {
-  StartTwo();
+  RouterOptions options;
+  options.dispatcher.max_wait = absl::Milliseconds(200);  // for another worker
+  StartTwo(options);
   other_->Kill();
   Await([&] { return router_->fleet("other").view()->decode.empty(); },
         "the other model's worker to be missed");

@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "tests/integration/router/router_fixture.h"
 
@@ -122,7 +123,9 @@ TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
   decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
     return {Step::Accept(), Step::Token(5, "a"), Step::Hold()};
   });
-  StartRouter();
+  RouterOptions options;
+  options.dispatcher.max_wait = absl::Milliseconds(200);  // for another one
+  StartRouter(options);
   grpc::ClientContext context;
   auto reader = stub_->Generate(&context, TextRequest());
   v1::GenerateResponse response;
@@ -141,6 +144,54 @@ TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
   const Answer answer = Generate(TextRequest());
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.finished[0].relay().decode_worker(), "again");
+}
+
+TEST_F(RouterTest, TheOnlyWorkerIsKilledMidAnswerAndTheAnswerGoesOnOnceItIsBack) {
+  FakeWorker* decode = AddWorker({.id = "d"});
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Hold()};
+  });
+  StartRouter();
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, TextRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  ASSERT_TRUE(reader->Read(&response));
+  const std::string address = decode->address();
+  decode->Kill();
+  EXPECT_TRUE(AwaitMetric("baton_router_workers{role=\"decode\"}", 0));
+  // Another request comes meanwhile, and waits too.
+  Answer second;
+  std::thread client([&] { second = Generate(TextRequest()); });
+  EXPECT_TRUE(AwaitMetric("baton_router_queue_requests ", 2));
+  AddWorker({.id = "again", .incarnation = 2, .listen = address})
+      ->SetScript([](const baton::fleet::v1::DecodeRequest& request) -> Script {
+        if (request.resumed_tokens() == 0) return {Step::Accept(), Step::Token(9, "x"), Step::Finish()};
+        return {Step::Accept(), Step::Token(7, "b"), Step::Finish()};
+      });
+  const Answer rest = ReadAll(&context, reader.get());
+  EXPECT_TRUE(rest.status.ok()) << rest.status;
+  ASSERT_EQ(rest.finished.size(), 1u);
+  EXPECT_EQ(rest.finished[0].relay().migrations(), 1u);
+  client.join();
+  EXPECT_TRUE(second.status.ok()) << second.status;
+}
+
+TEST_F(RouterTest, ARequestWaitsForAWorkerThatSaysThatItStarts) {
+  auto starting = rpc::StartingServer::Start({});
+  ASSERT_TRUE(starting.ok()) << starting.status();
+  const std::string address = (*starting)->address();
+  RouterOptions options;
+  options.dispatcher.settle_patience = absl::ZeroDuration();
+  StartRouter(options, {address});
+  EXPECT_TRUE(Await([&] { return router_->fleet().decode_expected(); }, "word of the worker"));
+  Answer answer;
+  std::thread client([&] { answer = Generate(TextRequest()); });
+  EXPECT_TRUE(AwaitMetric("baton_router_queue_requests ", 1));
+  (*starting)->HandOver().reset();
+  AddWorker({.id = "d", .listen = address});
+  client.join();
+  EXPECT_TRUE(answer.status.ok()) << answer.status;
 }
 
 TEST_F(RouterTest, AWorkerKilledMidAnswerIsReplacedAndTheClientSeesOneAnswer) {

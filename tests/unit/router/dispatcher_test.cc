@@ -173,13 +173,15 @@ TEST_F(DispatcherTest, ARequestWaitsWhileTheConnectionsToAllWorkersAreBroken) {
   EXPECT_EQ(results_[2][0]->decode->identity().id, "d0");
 }
 
-TEST_F(DispatcherTest, ARequestThatWaitsForBrokenWorkersEndsWhenAllAreDown) {
+TEST_F(DispatcherTest, ARequestThatWaitsForBrokenWorkersEndsWhenAllStayDown) {
   Up(0);
   fleet_.OnDown(1, absl::UnavailableError("connection refused"));
   fleet_.OnBroken(0);
   ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
   EXPECT_EQ(results_[1].size(), 0u);
   fleet_.OnDown(0, absl::UnavailableError("it does not answer the watch"));
+  clock_.Advance(absl::Seconds(60));
+  dispatcher_.Tick();
   ASSERT_EQ(results_[1].size(), 1u);
   EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("no decode worker is up"));
 }

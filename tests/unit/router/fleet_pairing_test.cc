@@ -112,8 +112,11 @@ TEST_F(FleetPairingTest, AnotherTokenizerIsRefusedByName) {
   EXPECT_THAT(
       metrics_.Text(),
       HasSubstr("baton_router_fingerprint_mismatches_total{field=\"tokenizer\",worker=\"d0:1\"} 1\n"));
+  const std::string left_out = "baton_router_worker_left_out{field=\"tokenizer\",worker=\"d0:1\"} ";
+  EXPECT_THAT(metrics_.Text(), HasSubstr(left_out + "1\n"));
   // It is started again, with the router's folder.
   EXPECT_TRUE(Hear(DigestOf('t'), DigestOf('e')).ok());
+  EXPECT_THAT(metrics_.Text(), HasSubstr(left_out + "0\n"));
   EXPECT_THAT(fleet_.view()->decode, SizeIs(1));
 }
 

@@ -1,5 +1,6 @@
 #include "router/fleet/fleet.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -180,9 +181,20 @@ TEST_F(FleetTest, AWorkerWithAnotherFingerprintIsLeftOut) {
       << metrics_.Text();
   EXPECT_NE(fleet_.NoDecodeWorker().message().find("d1:1 (its fingerprint differs from d0:1's in weights)"),
             absl::string_view::npos);
+  const auto left_out = [&](int is) {
+    const std::string line =
+        fmt::format("baton_router_worker_left_out{{field=\"weights\",worker=\"d1:1\"}} {}\n", is);
+    return metrics_.Text().find(line) != std::string::npos;
+  };
+  EXPECT_TRUE(left_out(1));
+  fleet_.OnDown(1, absl::UnavailableError("gone"));
+  EXPECT_TRUE(left_out(0));
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(baton::fleet::v1::ROLE_DECODE, 1, Print("other"))).ok());
+  EXPECT_TRUE(left_out(1));
   // It comes back as the others are.
   ASSERT_TRUE(fleet_.OnEvent(1, Hello(baton::fleet::v1::ROLE_DECODE, 2)).ok());
   EXPECT_EQ(fleet_.view()->decode.size(), 2u);
+  EXPECT_TRUE(left_out(0));
 }
 
 TEST_F(FleetTest, TheLargestGroupIsUsedEvenIfItCameLater) {

@@ -3,7 +3,7 @@
 # curl and sha256sum.
 #   MANIFEST  first line: address of the folder; then "sha256  name" lines
 #   WEIGHTS   no: leave *.safetensors out (a router needs none)
-#   TOKEN     bearer token;  ACCESS_KEY_ID, SECRET_ACCESS_KEY, REGION: sign for S3
+#   TOKEN     bearer token;  ACCESS_KEY_ID, SECRET_ACCESS_KEY, REGION: sign for S3;  SESSION_TOKEN: of temporary keys
 # A file with the right checksum is not pulled again; a wrong one is replaced, and stops the pod if it stays wrong.
 set -eu
 manifest=${MANIFEST:-/etc/baton/model/manifest}
@@ -18,6 +18,7 @@ if [ -n "${TOKEN:-}" ]; then
   printf 'header = "Authorization: Bearer %s"\n' "$TOKEN" >"$options"
 elif [ -n "${ACCESS_KEY_ID:-}" ]; then
   printf 'user = "%s:%s"\naws-sigv4 = "aws:amz:%s:s3"\n' "$ACCESS_KEY_ID" "$SECRET_ACCESS_KEY" "$REGION" >"$options"
+  if [ -n "${SESSION_TOKEN:-}" ]; then printf 'header = "x-amz-security-token: %s"\n' "$SESSION_TOKEN" >>"$options"; fi
 fi
 umask 022
 

@@ -29,6 +29,22 @@
 
 {{- define "baton.checks" -}}
 {{- $v := .Values -}}
+{{- if not (regexMatch "^[a-z]" (include "baton.fullname" $)) -}}
+{{- include "baton.refuse" (list $ (printf "%s begins the names of Services, which begin with a letter: set fullnameOverride" (include "baton.fullname" $))) -}}
+{{- end -}}
+{{- range $label, $value := $v.commonLabels -}}
+{{- if or (hasPrefix "app.kubernetes.io/" $label) (eq $label "helm.sh/chart") -}}
+{{- include "baton.refuse" (list $ (printf "commonLabels: %s is a label of the chart's own" $label)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.networkPolicy.enabled (not $v.networkPolicy.clients) -}}
+{{- range $role := ternary (list "router" "gateway") (list "router") $v.gateway.enabled -}}
+{{- $type := (index $v $role).service.type -}}
+{{- if ne $type "ClusterIP" -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.type is %s, for clients outside the cluster, and networkPolicy admits pods of this namespace alone: name those who may come in networkPolicy.clients, for example [{ipBlock: {cidr: 10.0.0.0/8}}] (with the nodes' addresses, if the balancer hides the clients'), or set networkPolicy.enabled to false" $role $type)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq $v.model.source "image") (not $v.model.image.path) -}}
 {{- include "baton.refuse" (list $ "model.source is image: name the folder in model.image.path") -}}
 {{- end -}}
@@ -119,6 +135,15 @@
 {{- include "baton.refuse" (list $ (printf "link.portRange is set in the pod's network namespace, and %s.hostNetwork has none of its own: set net.ipv4.ip_local_port_range on the nodes, and link.portRange to nothing" $role)) -}}
 {{- end -}}
 {{- end -}}
+{{- range $maker := list "amd.com/" "gpu.intel.com/" "habana.ai/" "google.com/" "aws.amazon.com/" -}}
+{{- if hasPrefix $maker $r.gpuResource -}}
+{{- include "baton.refuse" (list $ (printf "%s.gpuResource is %s: Baton computes on NVIDIA's GPUs (nvidia.com/gpu) and on CPUs" $role $r.gpuResource)) -}}
+{{- end -}}
+{{- end -}}
+{{- $ranks := and (ne $role "router") (gt (int $r.tensorParallel) 1) -}}
+{{- if and $ranks (or (contains "mig-" $r.gpuResource) (hasSuffix ".shared" $r.gpuResource)) -}}
+{{- include "baton.refuse" (list $ (printf "%s.tensorParallel is %d, and its ranks speak by NCCL, which has no way between parts of one GPU (%s.gpuResource is %s): use whole GPUs, or tensorParallel 1" $role (int $r.tensorParallel) $role $r.gpuResource)) -}}
+{{- end -}}
 {{- if and $nccl (ne $role "router") (contains "mig-" $r.gpuResource) -}}
 {{- include "baton.refuse" (list $ (printf "%s.gpuResource is %s: NCCL takes the slices of one GPU for the same GPU, and there is no way from one to another: use link.name host, or whole GPUs" $role $r.gpuResource)) -}}
 {{- end -}}
@@ -159,6 +184,11 @@
 {{- $roles := include "baton.roles" $ | fromYamlArray -}}
 {{- range $role := ternary (append $roles "gateway") $roles $v.gateway.enabled -}}
 {{- $r := index $v $role -}}
+{{- range $label, $value := $r.podLabels -}}
+{{- if or (hasPrefix "app.kubernetes.io/" $label) (hasKey $v.commonLabels $label) -}}
+{{- include "baton.refuse" (list $ (printf "%s.podLabels: %s is a label of the chart's own, or one of commonLabels" $role $label)) -}}
+{{- end -}}
+{{- end -}}
 {{- $passed := dict -}}
 {{- $flags := "" -}}
 {{- if eq $role "gateway" -}}
@@ -182,8 +212,20 @@
 {{- if and $r.pdb.enabled (not (kindIs "invalid" $r.pdb.minAvailable)) (not (kindIs "invalid" $r.pdb.maxUnavailable)) -}}
 {{- include "baton.refuse" (list $ (printf "%s.pdb: set maxUnavailable to null to use minAvailable; a budget has one of them" $role)) -}}
 {{- end -}}
+{{- $least := ternary (default dict $r.autoscaling).minReplicas $r.replicas (and (ne $role "node") $r.autoscaling.enabled) -}}
+{{- if $r.pdb.enabled -}}
+{{- if and (kindIs "float64" $r.pdb.minAvailable) (ge (int $r.pdb.minAvailable) (int $least)) -}}
+{{- include "baton.refuse" (list $ (printf "%s.pdb.minAvailable (%d) is all of its %d pods: no node that runs one could ever be drained; raise replicas, or lower it" $role (int $r.pdb.minAvailable) (int $least))) -}}
+{{- end -}}
+{{- if has (toString $r.pdb.minAvailable) (list "100%") -}}
+{{- include "baton.refuse" (list $ (printf "%s.pdb.minAvailable is 100%%: no node that runs one of its pods could ever be drained" $role)) -}}
+{{- end -}}
+{{- if has (toString $r.pdb.maxUnavailable) (list "0" "0%") -}}
+{{- include "baton.refuse" (list $ (printf "%s.pdb.maxUnavailable is %v: no node that runs one of its pods could ever be drained" $role $r.pdb.maxUnavailable)) -}}
+{{- end -}}
+{{- end -}}
 {{- if ne $role "node" -}}
-{{- if and (eq (toString $r.strategy.maxSurge) "0") (eq (toString $r.strategy.maxUnavailable) "0") -}}
+{{- if and (has (toString $r.strategy.maxSurge) (list "0" "0%")) (has (toString $r.strategy.maxUnavailable) (list "0" "0%")) -}}
 {{- include "baton.refuse" (list $ (printf "%s.strategy: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" $role)) -}}
 {{- end -}}
 {{- end -}}

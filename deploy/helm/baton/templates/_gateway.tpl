@@ -47,7 +47,7 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "baton.labels" . | nindent 8 }}
+        {{- include "baton.podLabels" . | nindent 8 }}
         app.kubernetes.io/component: gateway
         {{- with $r.podLabels }}
         {{- toYaml . | nindent 8 }}
@@ -62,11 +62,8 @@ spec:
       automountServiceAccountToken: false
       enableServiceLinks: false
       terminationGracePeriodSeconds: {{ if kindIs "invalid" $r.terminationGracePeriodSeconds }}{{ add (int $r.preStopSeconds) (int $v.longestGenerationSeconds) 15 }}{{ else }}{{ $r.terminationGracePeriodSeconds }}{{ end }}
-      {{- with $v.imagePullSecrets }}
-      imagePullSecrets:
-        {{- range . }}
-        - name: {{ . }}
-        {{- end }}
+      {{- with include "baton.pullSecrets" . }}
+      {{- . | nindent 6 }}
       {{- end }}
       {{- with $r.priorityClassName }}
       priorityClassName: {{ . }}

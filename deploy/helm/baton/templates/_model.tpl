@@ -58,6 +58,23 @@
 {{ end -}}
 {{- end -}}
 
+{{/* The ports of the servers that pods pull models from, as a list in YAML. */}}
+{{- define "baton.downloadPorts" -}}
+{{- include "baton.setPools" . -}}
+{{- $all := list . -}}
+{{- range $key, $pool := .pools -}}{{- $all = append $all $pool -}}{{- end -}}
+{{- range $all -}}
+{{- if include "baton.downloads" . -}}
+{{- $m := .Values.model -}}
+{{- $url := urlParse (ternary $m.huggingFace.endpoint $m.s3.url (eq $m.source "huggingFace")) }}
+- {{ regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary 80 443 (eq $url.scheme "http")) }}
+{{- range $m.download.proxyPorts }}
+- {{ . }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "baton.modelVolumes" -}}
 {{- $root := .root -}}
 {{- $m := $root.Values.model -}}
@@ -119,11 +136,18 @@
         secretKeyRef:
           name: {{ $m.s3.credentialsSecret.name }}
           key: secretAccessKey
+    - name: SESSION_TOKEN
+      valueFrom:
+        secretKeyRef:
+          name: {{ $m.s3.credentialsSecret.name }}
+          key: sessionToken
+          optional: true
+    {{- end }}
+    {{- with $m.download.extraEnv }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
   resources:
-    requests:
-      cpu: 500m
-      memory: 128Mi
+    {{- toYaml $m.download.resources | nindent 4 }}
   securityContext:
     {{- toYaml .r.securityContext | nindent 4 }}
   volumeMounts:
@@ -134,4 +158,7 @@
       readOnly: true
     - name: tmp
       mountPath: /tmp
+    {{- with $m.download.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end -}}

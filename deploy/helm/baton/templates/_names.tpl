@@ -1,14 +1,15 @@
 {{/* Names, labels and images. */}}
+{{/*
+The prefix of objects' names: at most 46 characters, so that the longest of them, -gateway-metrics and a StatefulSet's
+pods, are within 63. Releases may have dots, and names of Services may not.
+*/}}
 {{- define "baton.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride -}}
 {{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
-{{- end -}}
+{{- $release := .Release.Name | replace "." "-" -}}
+{{- ternary $release (printf "%s-%s" $release $name) (contains $name $release) | trunc 46 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -22,6 +23,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "baton.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Of pods: nothing that changes with the chart alone, which would restart them all. */}}
+{{- define "baton.podLabels" -}}
+{{ include "baton.selector" . }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -45,6 +54,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $own := .image -}}
 {{- $gpus := gt (int .gpus) 0 -}}
 {{- $repository := $own.repository | default $common.repository -}}
+{{- with (.root.Values.global | default dict).imageRegistry -}}{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}{{- end -}}
 {{- $digest := $own.digest | default (ternary "" $common.digest (or $gpus (ne (default "" $own.tag) ""))) -}}
 {{- if $digest -}}
 {{- printf "%s@%s" $repository $digest -}}
@@ -58,6 +68,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $units := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
 {{- $unit := regexFind "[A-Za-z]*$" (toString .) | trimSuffix "B" -}}
 {{- mulf (regexFind "^[0-9.]+" (toString .)) (get $units $unit | default 1.0) -}}
+{{- end -}}
+
+{{/* imagePullSecrets of pods: the chart's and a parent chart's (global), each a name or {name: ...}. */}}
+{{- define "baton.pullSecrets" -}}
+{{- with concat (.Values.imagePullSecrets | default list) ((.Values.global | default dict).imagePullSecrets | default list) -}}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ kindIs "map" . | ternary (get (kindIs "map" . | ternary . dict) "name") . }}
+{{- end }}
+{{- end -}}
 {{- end -}}
 
 {{- define "baton.tlsSecret" -}}

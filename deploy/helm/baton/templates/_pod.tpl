@@ -34,8 +34,7 @@ spec:
   strategy:
     type: RollingUpdate
     rollingUpdate:
-      maxSurge: {{ $r.strategy.maxSurge }}
-      maxUnavailable: {{ $r.strategy.maxUnavailable }}
+      {{- include "baton.rolling" $r | nindent 6 }}
   {{- end }}
   selector:
     matchLabels:
@@ -44,7 +43,7 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "baton.labels" $root | nindent 8 }}
+        {{- include "baton.podLabels" $root | nindent 8 }}
         app.kubernetes.io/component: {{ $component }}
         {{- with $r.podLabels }}
         {{- toYaml . | nindent 8 }}
@@ -64,6 +63,23 @@ spec:
       {{- include "baton.podSpec" $pod | nindent 6 }}
 {{- end -}}
 
+{{/*
+maxSurge and maxUnavailable of one role's values, with what is left open chosen: a pod that takes something of
+which there is seldom one more can't come before another has gone.
+*/}}
+{{- define "baton.rolling" -}}
+{{- $scarce := or (gt (int .gpus) 0) .resourceClaims .hostNetwork (dig "hostPath" "" (.kvDisk | default dict)) -}}
+{{- $surge := .strategy.maxSurge -}}
+{{- $unavailable := .strategy.maxUnavailable -}}
+{{- if kindIs "invalid" $surge -}}
+{{- $surge = ternary 0 1 (not (not $scarce)) -}}
+{{- if not (kindIs "invalid" $unavailable) -}}{{- if eq (toString $unavailable | trimSuffix "%") "0" -}}{{- $surge = 1 -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- if kindIs "invalid" $unavailable -}}{{- $unavailable = ternary 1 0 (eq (toString $surge | trimSuffix "%") "0") -}}{{- end -}}
+maxSurge: {{ $surge }}
+maxUnavailable: {{ $unavailable }}
+{{- end -}}
+
 {{- define "baton.podSpec" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
@@ -73,11 +89,8 @@ serviceAccountName: {{ include "baton.serviceAccount" $root }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ if kindIs "invalid" $r.terminationGracePeriodSeconds }}{{ add (int $r.preStopSeconds) (int $v.longestGenerationSeconds) 15 }}{{ else }}{{ $r.terminationGracePeriodSeconds }}{{ end }}
-{{- with $v.imagePullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
+{{- with include "baton.pullSecrets" $root }}
+{{- . | nindent 0 }}
 {{- end }}
 {{- with $r.priorityClassName }}
 priorityClassName: {{ . }}
@@ -148,9 +161,7 @@ initContainers:
     imagePullPolicy: {{ $v.image.pullPolicy }}
     command: [sh, -c, {{ printf "cp -rL %s/. /mnt/nccl-plugin/" $v.link.plugin.folder | quote }}]
     resources:
-      requests:
-        cpu: 100m
-        memory: 64Mi
+      {{- toYaml $v.link.plugin.resources | nindent 6 }}
     securityContext:
       {{- toYaml $r.securityContext | nindent 6 }}
     volumeMounts:

@@ -20,8 +20,10 @@ spec:
   {{- if eq $role "router" }}
   type: {{ $root.Values.router.service.type }}
   {{- else }}
-  # Routers look up this name: every ready pod is an address.
+  # Routers look up this name: every pod is an address, also one that starts or leaves. It says so itself, and routers
+  # wait for it, and fetch from it what it holds.
   clusterIP: None
+  publishNotReadyAddresses: true
   {{- end }}
   selector:
     {{- include "baton.selector" $root | nindent 4 }}
@@ -32,9 +34,7 @@ spec:
     - name: {{ .name }}
       port: {{ .grpc }}
       targetPort: {{ .name }}
-      {{- if not $root.Values.tls.enabled }}
-      appProtocol: kubernetes.io/h2c
-      {{- end }}
+      appProtocol: {{ ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled }}
     - name: m-{{ .name }}
       port: {{ .metrics }}
       targetPort: m-{{ .name }}
@@ -43,10 +43,8 @@ spec:
     - name: grpc
       port: {{ ternary $root.Values.router.service.port 8470 (eq $role "router") }}
       targetPort: grpc
-      {{- if not $root.Values.tls.enabled }}
-      # For proxies and gateways: HTTP/2 without TLS.
-      appProtocol: kubernetes.io/h2c
-      {{- end }}
+      # For proxies, meshes and gateways: HTTP/2, with TLS or without.
+      appProtocol: {{ ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled }}
     {{- if ne $role "router" }}
     - name: metrics
       port: 9470
@@ -244,7 +242,7 @@ spec:
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        query: {{ printf "max(baton:ttft_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
+        query: {{ printf "(max(baton:ttft_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
     {{- end }}
     {{- else }}
@@ -259,7 +257,7 @@ spec:
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        query: {{ printf "max(baton:tpot_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
+        query: {{ printf "(max(baton:tpot_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
     {{- end }}
     {{- end }}
