@@ -539,6 +539,7 @@ TEST_F(RouterModerationTest, TheAuditLineHasTheVerdictAndNoText) {
   Answers("some evil words");
   ASSERT_TRUE(Generate(Moderated(v1::Moderation::POLICY_BLOCK)).status.ok());
   router_->Stop();
+  router_ = nullptr;  // which writes what is left of the log
   std::ifstream lines(log);
   std::string line;
   ASSERT_TRUE(std::getline(lines, line));
@@ -561,6 +562,7 @@ TEST_F(RouterModerationTest, TheAuditLineOfABlockedPromptHasNoText) {
   request.mutable_options()->mutable_moderation()->set_input(true);
   ASSERT_TRUE(Generate(request).status.ok());
   router_->Stop();
+  router_ = nullptr;  // which writes what is left of the log
   std::ifstream lines(log);
   std::string line;
   ASSERT_TRUE(std::getline(lines, line));
@@ -589,6 +591,7 @@ TEST_F(RouterModerationTest, ModerateLeavesAnAuditLineWithoutTexts) {
   judge_->Kill();
   EXPECT_TRUE(absl::IsUnavailable(Moderate(request, &response)));
   router_->Stop();
+  router_ = nullptr;  // which writes what is left of the log
   std::ifstream lines(log);
   std::vector<nlohmann::json> records;
   for (std::string line; std::getline(lines, line);) {
