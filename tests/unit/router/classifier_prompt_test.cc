@@ -274,7 +274,7 @@ TEST(ClassifierPromptTest, PromptsAsTheModelCardsShowThem) {
 TEST(ClassifierPromptTest, AFamilyIsTakenForNoOther) {
   EXPECT_EQ(Found(*text::ChatTemplate::Load(kGuard).value()), "baton_guard");
   for (const Family& family : Families()) EXPECT_EQ(Found(*Template(family.chat_template)), family.format);
-  // Of no family, though its words are those of several.
+  // A template of no family, though its words are those of several.
   EXPECT_EQ(Found(*Template("{% for one in messages %}{{ one.content }}{% endfor %} Is it safe? Safety, "
                             "Categories: Yes or No.")),
             "");
