@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/random.h"
 #include "common/rpc/answer_event.h"
 #include "common/rpc/client_stream.h"
 #include "gateway/mapping/answer.h"
@@ -76,30 +77,33 @@ absl::Status OfPrompt(size_t which, const absl::Status& status) {
 template <typename Request>
 class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
  public:
-  AnswerCall(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
-             std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe,
-             SideThread& side_thread)
+  AnswerCall(std::shared_ptr<http::Exchange> exchange, Routers& routers, std::vector<Request> requests,
+             AnswerFormat format, const CallTimes& times, Probe& probe, SideThread& side_thread)
       : exchange_(std::move(exchange)),
-        router_(router),
-        requests_(std::move(requests)),
-        choices_(std::clamp<uint32_t>(requests_.front().options().n(), 1, kMaxChoices)),
+        routers_(routers),
+        choices_(std::clamp<uint32_t>(requests.front().options().n(), 1, kMaxChoices)),
         format_(std::move(format)),
         times_(times),
         probe_(probe),
         side_thread_(side_thread),
-        calls_(requests_.size()),
-        told_(requests_.size()),
-        answer_(static_cast<uint32_t>(requests_.size()) * choices_) {
+        calls_(requests.size()),
+        told_(requests.size()),
+        answer_(static_cast<uint32_t>(requests.size()) * choices_) {
     probe_.Streams(1);
     const http::Request& request = exchange_->request();
     const std::string key(request.Header(kIdempotencyHeader)), build(request.Header(kBuildHeader));
     const bool progress = !format_.whole && request.Header(kProgressHeader) == "true";
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      v1::RequestOptions& options = *requests_[i].mutable_options();
-      if (!key.empty()) options.set_idempotency_key(several() ? absl::StrCat(key, "/", i) : key);
+    const bool alone = requests.size() == 1;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      v1::RequestOptions& options = *requests[i].mutable_options();
+      if (!key.empty()) options.set_idempotency_key(alone ? key : absl::StrCat(key, "/", i));
       if (!build.empty()) options.set_build(build);
       // Each of several prompts would tell of itself.
-      if (progress && !several()) requests_[i].mutable_output()->set_progress(true);
+      if (progress && alone) requests[i].mutable_output()->set_progress(true);
+      MakeResumable(&requests[i]);
+      legs_.push_back({.request = std::make_shared<const Request>(std::move(requests[i])),
+                       .tokens = std::vector<uint32_t>(choices_),
+                       .finished = std::vector<bool>(choices_)});
     }
   }
   ~AnswerCall() { probe_.Streams(-1); }
@@ -117,60 +121,128 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   }
 
  private:
-  using Response =
-      std::conditional_t<std::is_same_v<Request, v1::ChatRequest>, v1::ChatResponse, v1::GenerateResponse>;
-  using Stream = rpc::ClientStream<Request, Response>;
+  static constexpr bool kChat = std::is_same_v<Request, v1::ChatRequest>;
+  using Response = std::conditional_t<kChat, v1::ChatResponse, v1::GenerateResponse>;
 
+  // A call that is under way at a router.
   struct Call {
-    std::shared_ptr<Stream> stream;  // null: not started
-    bool waits = false;              // the next event has not been asked for
+    std::function<void()> next, cancel;  // its stream's; empty: there is none
+    bool waits = false;                  // the next event has not been asked for
   };
+
+  // One prompt's part of the answer, over all its calls. The server's thread's.
+  struct Leg {
+    std::shared_ptr<const Request> request;
+    std::shared_ptr<Router> router;  // of the call under way
+    std::string avoid;               // where the last one failed
+    Tries tries;
+    Pause pause;          // before the next
+    v1::Started started;  // request_id empty: it has not come
+    // By choice: tokens that have come, and whether its end has.
+    std::vector<uint32_t> tokens;
+    std::vector<bool> finished;
+  };
+
+  struct Event {
+    size_t which;  // of legs_
+    v1::GenerateResponse event;
+  };
+
+  // What it takes to go on after a break without computing or charging twice: a key and a seed, unless the
+  // client gave them. What is told of a prompt goes with no key, and such an answer is not gone on with.
+  static void MakeResumable(Request* request) {
+    v1::RequestOptions& options = *request->mutable_options();
+    if (!options.idempotency_key().empty() || request->output().prompt_logprobs()) return;
+    options.set_idempotency_key(fmt::format("gateway-{:016x}{:016x}", RandomU64(), RandomU64()));
+    options.set_not_held(true);
+    if (!request->sampling().has_seed()) request->mutable_sampling()->set_seed(RandomU64());
+  }
 
   static int Milliseconds(absl::Duration duration) {
     return static_cast<int>(absl::ToInt64Milliseconds(duration));
   }
 
-  bool several() const { return requests_.size() > 1; }
+  bool several() const { return legs_.size() > 1; }
 
   void StartCalls() {
-    for (; running_ < kCallsAtATime && next_ < requests_.size(); ++next_, ++running_) StartCall(next_);
+    for (; running_ < kCallsAtATime && next_ < legs_.size(); ++next_, ++running_) StartCall(next_);
   }
 
+  // At a router, from the beginning or behind what has come.
   void StartCall(size_t which) {
+    Leg& leg = legs_[which];
+    leg.router = routers_.Pick(leg.avoid);
+    if (leg.router == nullptr) {
+      return exchange_->Post(
+          [self = this->shared_from_this(), which] { self->OnDone(which, self->routers_.NoneKnown()); });
+    }
+    v1::Inference::Stub* const stub = &leg.router->inference;
+    if (leg.started.request_id().empty()) {
+      return Open<Response>(which, leg.request, [stub](auto* context, auto* request, auto* reactor) {
+        if constexpr (kChat) {
+          stub->async()->Chat(context, request->get(), reactor);
+        } else {
+          stub->async()->Generate(context, request->get(), reactor);
+        }
+      });
+    }
+    Open<v1::ResumeResponse>(which, RestOf(leg), [stub](auto* context, auto* request, auto* reactor) {
+      stub->async()->Resume(context, request->get(), reactor);
+    });
+  }
+
+  static std::shared_ptr<const v1::ResumeRequest> RestOf(const Leg& leg) {
+    auto rest = std::make_shared<v1::ResumeRequest>();
+    rest->set_request_id(leg.started.request_id());
+    for (const uint32_t tokens : leg.tokens) rest->add_after_tokens(tokens);
+    Request* request = nullptr;
+    if constexpr (kChat) {
+      request = rest->mutable_chat();
+    } else {
+      request = rest->mutable_generate();
+    }
+    *request = *leg.request;
+    request->mutable_sampling()->set_seed(leg.started.seed());
+    request->mutable_options()->set_build(leg.started.build());
+    return rest;
+  }
+
+  template <typename Got, typename Asked, typename Start>
+  void Open(size_t which, std::shared_ptr<const Asked> request, Start start) {
+    using Stream = rpc::ClientStream<std::shared_ptr<const Asked>, Got>;
     const auto self = this->shared_from_this();
     auto context = std::make_unique<grpc::ClientContext>();
     PassOn(exchange_->request(), context.get());
+    {
+      absl::MutexLock lock(&mutex_);
+      calls_[which] = {};
+    }
     typename Stream::Callbacks callbacks{
-        .event = [self, which](Response event) { self->Keep(which, rpc::AnswerEvent(std::move(event))); },
+        .event = [self, which](Got event) { self->Keep(which, rpc::AnswerEvent(std::move(event))); },
         .done =
             [self, which](const absl::Status& status) {
               self->exchange_->Post([self, which, status] { self->OnDone(which, status); });
             },
         .ending = [self, which](const grpc::ClientContext& ended) { self->told_[which] = UsageIn(ended); }};
-    const auto stream = Stream::Call(std::move(requests_[which]), std::move(context), std::move(callbacks),
-                                     [this](auto* ctx, auto* message, auto* reactor) {
-                                       if constexpr (std::is_same_v<Request, v1::ChatRequest>) {
-                                         router_.async()->Chat(ctx, message, reactor);
-                                       } else {
-                                         router_.async()->Generate(ctx, message, reactor);
-                                       }
-                                     });
+    const auto stream =
+        Stream::Call(std::move(request), std::move(context), std::move(callbacks), std::move(start));
     {
       absl::MutexLock lock(&mutex_);
-      calls_[which].stream = stream;
+      calls_[which].next = [stream] { stream->Next(); };
+      calls_[which].cancel = [stream] { stream->Cancel(); };
     }
     Took(0);  // the first event may have come already
   }
 
   void CancelCalls() {
-    std::vector<std::shared_ptr<Stream>> streams;
+    std::vector<std::function<void()>> cancels;
     {
       absl::MutexLock lock(&mutex_);
       for (const Call& call : calls_) {
-        if (call.stream != nullptr) streams.push_back(call.stream);
+        if (call.cancel) cancels.push_back(call.cancel);
       }
     }
-    for (const auto& stream : streams) stream->Cancel();
+    for (const auto& cancel : cancels) cancel();
   }
 
   // Its choices come after those of the prompts before.
@@ -185,38 +257,37 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   // On a thread of gRPC's. Events that come while the server's thread has others to see to are seen to
   // together, and leave in one piece.
   void Keep(size_t which, v1::GenerateResponse event) {
-    std::shared_ptr<Stream> next;
+    std::function<void()> next;
     bool first = false;
-    if (several()) Renumber(which, &event);
     {
       absl::MutexLock lock(&mutex_);
       ahead_ += event.ByteSizeLong();
       first = events_.empty();
-      events_.push_back(std::move(event));
+      events_.push_back({which, std::move(event)});
       Call& call = calls_[which];
-      call.waits = ahead_ > kAhead || call.stream == nullptr;
-      if (!call.waits) next = call.stream;
+      call.waits = ahead_ > kAhead || !call.next;
+      if (!call.waits) next = call.next;
     }
     if (first) exchange_->Post([self = this->shared_from_this()] { self->OnEvents(); });
-    if (next != nullptr) next->Next();
+    if (next) next();
   }
 
   // So many bytes of events are dealt with.
   void Took(size_t bytes) {
-    std::vector<std::shared_ptr<Stream>> next;
+    std::vector<std::function<void()>> nexts;
     {
       absl::MutexLock lock(&mutex_);
       ahead_ -= bytes;
       if (ahead_ > kAhead) return;
       for (Call& call : calls_) {
-        if (call.stream != nullptr && std::exchange(call.waits, false)) next.push_back(call.stream);
+        if (call.next && std::exchange(call.waits, false)) nexts.push_back(call.next);
       }
     }
-    for (const auto& stream : next) stream->Next();
+    for (const auto& next : nexts) next();
   }
 
   void OnEvents() {
-    std::vector<v1::GenerateResponse> events;
+    std::vector<Event> events;
     {
       absl::MutexLock lock(&mutex_);
       events.swap(events_);
@@ -224,8 +295,11 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     if (ended_) return;
     size_t size = 0;
     std::string bytes;
-    for (const v1::GenerateResponse& event : events) {
+    for (Event& one : events) {
+      v1::GenerateResponse& event = one.event;
       size += event.ByteSizeLong();
+      if (!Count(legs_[one.which], event)) continue;
+      if (several()) Renumber(one.which, &event);
       // The first of several calls to begin names the request.
       if (event.has_started() && !answer_.started().request_id().empty()) continue;
       if (event.has_progress()) {
@@ -251,7 +325,46 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     exchange_->Write(std::move(bytes), [self = this->shared_from_this(), size] { self->Took(size); });
   }
 
+  // What a call brings that was made again is not all new. False: the client has it.
+  static bool Count(Leg& leg, const v1::GenerateResponse& event) {
+    const auto of = [&](uint32_t choice) { return std::min<size_t>(choice, leg.tokens.size() - 1); };
+    if (event.has_started()) {
+      if (!leg.started.request_id().empty()) return false;
+      leg.started = event.started();
+    } else if (event.has_delta()) {
+      leg.tokens[of(event.delta().choice())] += event.delta().tokens();
+      leg.tries.Reset();
+    } else if (event.has_finished()) {
+      const size_t choice = of(event.finished().choice());
+      if (leg.finished[choice]) return false;
+      leg.finished[choice] = true;
+    }
+    return true;
+  }
+
+  // The call broke off, and is made again. False: its end is the answer's.
+  bool TryAgain(size_t which, const absl::Status& status) {
+    Leg& leg = legs_[which];
+    const bool began = !leg.started.request_id().empty();
+    if (!AnotherMayAnswer(status) || (began && leg.request->options().idempotency_key().empty()))
+      return false;
+    const std::optional<absl::Duration> pause = leg.tries.Next();
+    if (!pause.has_value()) return false;
+    probe_.GoesOn(/*resumed=*/began);
+    // Held by the exchange meanwhile.
+    leg.pause.Then(*pause, [weak = this->weak_from_this(), which] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->exchange_->Post([self, which] {
+        if (!self->gone_ && !self->ended_) self->StartCall(which);
+      });
+    });
+    return true;
+  }
+
   void OnDone(size_t which, const absl::Status& status) {
+    if (const auto router = std::exchange(legs_[which].router, nullptr)) legs_[which].avoid = router->address;
+    if (!gone_ && !ended_ && !status.ok() && TryAgain(which, status)) return;
     --running_;
     if (gone_ || ended_) return;
     if (!status.ok()) {
@@ -260,7 +373,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     }
     StartCalls();
     if (running_ > 0) return;
-    const absl::Status whole = answer_.CheckWhole(several() ? requests_.size() * choices_ : 1);
+    const absl::Status whole = answer_.CheckWhole(several() ? legs_.size() * choices_ : 1);
     if (!whole.ok()) return Fail(whole);
     ended_ = true;
     const v1::Usage usage = Used();
@@ -339,19 +452,19 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   }
 
   const std::shared_ptr<http::Exchange> exchange_;
-  v1::Inference::Stub& router_;
-  std::vector<Request> requests_;  // empty ones: that have been started
-  const uint32_t choices_;         // of each
+  Routers& routers_;
+  const uint32_t choices_;  // of each prompt
   const AnswerFormat format_;
   const CallTimes times_;
   Probe& probe_;
   SideThread& side_thread_;
   absl::Mutex mutex_;
-  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // as requests_
+  std::vector<Leg> legs_;                            // of each prompt
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // as legs_
   // That came, and were not seen to.
-  std::vector<v1::GenerateResponse> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
   size_t ahead_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of events that the client has not taken
-  // As requests_. Each is written once, before its call is done.
+  // As legs_. Each is written by its last call, before that is done.
   std::vector<std::optional<v1::RequestUsage>> told_;
   size_t next_ = 0;     // the first that has not been started
   size_t running_ = 0;  // calls
@@ -368,21 +481,19 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
 }  // namespace
 
 template <typename Request>
-void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
-                 std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe,
-                 SideThread& side_thread) {
+void StartAnswer(std::shared_ptr<http::Exchange> exchange, Routers& routers, std::vector<Request> requests,
+                 AnswerFormat format, const CallTimes& times, Probe& probe, SideThread& side_thread) {
   const auto posted = exchange;
-  const auto call = std::make_shared<AnswerCall<Request>>(std::move(exchange), router, std::move(requests),
+  const auto call = std::make_shared<AnswerCall<Request>>(std::move(exchange), routers, std::move(requests),
                                                           std::move(format), times, probe, side_thread);
   // The request may have been read on another thread than the server's, which the call belongs to.
   posted->Post([call] { call->Start(); });
 }
 
-template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&, std::vector<v1::ChatRequest>,
+template void StartAnswer(std::shared_ptr<http::Exchange>, Routers&, std::vector<v1::ChatRequest>,
                           AnswerFormat, const CallTimes&, Probe&, SideThread&);
-template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&,
-                          std::vector<v1::GenerateRequest>, AnswerFormat, const CallTimes&, Probe&,
-                          SideThread&);
+template void StartAnswer(std::shared_ptr<http::Exchange>, Routers&, std::vector<v1::GenerateRequest>,
+                          AnswerFormat, const CallTimes&, Probe&, SideThread&);
 
 std::string WhyNotPassedOn(const http::Request& request) {
   for (const char* const name : kKeyHeaders) {

@@ -1,16 +1,14 @@
 #include "gateway/gateway.h"
 
-#include <grpcpp/channel.h>
-
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "common/base/status.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/security.h"
 #include "gateway/answer_format.h"
 #include "gateway/pass_through.h"
 #include "gateway/probe.h"
+#include "gateway/routers.h"
 #include "gateway/routes.h"
 
 namespace baton::gateway {
@@ -18,20 +16,20 @@ namespace baton::gateway {
 struct Gateway::Parts {
   Parts(const GatewayOptions& options, std::shared_ptr<const rpc::Security> proof)
       : security(std::move(proof)),
-        router(rpc::MakeChannel(options.router, rpc::kPublicKeepalive, security.get())),
-        routes(router,
+        routers(options.routers, security.get(), options.resolver, options.resolve_every, probe),
+        routes(routers,
                {.rules = {.drop_billing_header = options.drop_billing_header},
                 .times = {.comment_after = options.comment_after, .head_after = options.head_after},
                 .page = options.page,
                 .listen = options.http.listen,
                 .cors_origins = options.cors_origins},
                probe),
-        calls(router, probe) {}
+        calls(routers, probe) {}
 
   const std::shared_ptr<const rpc::Security> security;
   telemetry::Metrics metrics;
   Probe probe{metrics};
-  const std::shared_ptr<grpc::Channel> router;
+  Routers routers;
   Routes routes;
   PassThrough calls;
   std::unique_ptr<http::Server> server;
@@ -41,6 +39,8 @@ struct Gateway::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& options) {
+  if (options.routers.empty()) return absl::InvalidArgumentError("no router is given");
+  for (const std::string& router : options.routers) BATON_RETURN_IF_ERROR(Routers::Check(router));
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   auto parts = std::make_unique<Parts>(options, std::move(security));
   Parts& served = *parts;

@@ -1,4 +1,4 @@
-// Gateway: OpenAI's and Anthropic's HTTP APIs, and gRPC, in front of a router, as main and the tests start
+// Gateway: OpenAI's and Anthropic's HTTP APIs, and gRPC, in front of routers, as main and the tests start
 // it. Stateless: it maps requests and answers, and keeps nothing between them. Start and Stop from one
 // thread.
 #pragma once
@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/resolver.h"
 #include "common/rpc/security_options.h"
 #include "common/telemetry/metrics.h"
 #include "gateway/http/server.h"
@@ -16,8 +17,11 @@
 namespace baton::gateway {
 
 struct GatewayOptions {
-  // A router, host:port.
-  std::string router;
+  // Addresses host:port and names dns:///name:port, each address of which is a router's.
+  std::vector<std::string> routers;
+  // Between two questions for the addresses of a name. Null: the system is asked.
+  absl::Duration resolve_every = absl::Seconds(5);
+  std::shared_ptr<Resolver> resolver = nullptr;
   // By whom it knows the router. The certificate is shown to clients, who then reach it by TLS alone, and to
   // a router that asks for one.
   rpc::SecurityOptions security;

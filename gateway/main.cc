@@ -1,10 +1,9 @@
-// baton-gateway: OpenAI's and Anthropic's HTTP APIs in front of a router.
+// baton-gateway: OpenAI's and Anthropic's HTTP APIs in front of routers.
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "absl/strings/strip.h"
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
@@ -12,21 +11,13 @@
 #include "common/telemetry/metrics.h"
 #include "gateway/gateway.h"
 #include "gateway/origins.h"
+#include "gateway/routers.h"
 
 namespace {
 
 int Fail(const absl::Status& status) {
   spdlog::error("{}", std::string(status.message()));
   return 1;
-}
-
-CLI::Validator RouterAddress() {
-  return CLI::Validator(
-      [](std::string& text) {
-        std::string address(absl::StripPrefix(text, "dns:///"));
-        return baton::command_line::Address()(address);
-      },
-      "");
 }
 
 }  // namespace
@@ -40,12 +31,18 @@ int main(int argc, char** argv) {
   bool exit_with_parent = false;
   double drain_seconds = 10;
 
-  CLI::App app("OpenAI's and Anthropic's HTTP APIs in front of a router.", "baton-gateway");
-  app.add_option("--router", options.router,
-                 "The router: host:port, or dns:///name:port for all addresses of a name, each in turn")
+  CLI::App app("OpenAI's and Anthropic's HTTP APIs in front of routers.", "baton-gateway");
+  app.add_option(
+         "--router", options.routers,
+         "The routers, with commas between them: host:port, or dns:///name:port for all addresses of a "
+         "name, which is asked for again every 5 s. A call goes to the one that is ready and has the "
+         "fewest")
       ->required()
       ->type_name("ADDR")
-      ->check(RouterAddress());
+      ->delimiter(',')
+      ->check([](const std::string& router) {
+        return std::string(baton::gateway::Routers::Check(router).message());
+      });
   app.add_option("--listen", options.http.listen, "HTTP address; port 0 lets the system choose")
       ->type_name("ADDR")
       ->check(baton::command_line::Address())

@@ -74,8 +74,9 @@ void AddMetadata(const http::Headers& metadata, grpc::ClientContext* context) {
 class Passing final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                       public std::enable_shared_from_this<Passing> {
  public:
-  Passing(std::shared_ptr<http::Call> call, Probe& probe, std::shared_ptr<void> alive)
-      : alive_(std::move(alive)), call_(std::move(call)), probe_(probe) {
+  Passing(std::shared_ptr<http::Call> call, std::shared_ptr<Router> router, Probe& probe,
+          std::shared_ptr<void> alive)
+      : alive_(std::move(alive)), call_(std::move(call)), router_(std::move(router)), probe_(probe) {
     probe_.Streams(1);
   }
   ~Passing() override {
@@ -83,13 +84,13 @@ class Passing final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
     probe_.Called(code_, absl::Now() - begun_at_);
   }
 
-  void Start(grpc::GenericStub& stub) {
+  void Start() {
     const auto self = shared_from_this();
     self_ = self;  // OnDone's, from StartCall on
     AddMetadata(call_->metadata(), &context_);
     if (call_->deadline() < absl::InfiniteFuture())
       context_.set_deadline(absl::ToChronoTime(call_->deadline()));
-    stub.PrepareBidiStreamingCall(&context_, call_->method(), grpc::StubOptions(), this);
+    router_->any.PrepareBidiStreamingCall(&context_, call_->method(), grpc::StubOptions(), this);
     AddHold();
     StartRead(&incoming_);
     StartCall();
@@ -172,6 +173,7 @@ class Passing final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   const std::shared_ptr<void> alive_;  // before, so destroyed after, all others
   const std::shared_ptr<http::Call> call_;
+  const std::shared_ptr<Router> router_;
   Probe& probe_;
   const absl::Time begun_at_ = absl::Now();
   grpc::StatusCode code_ = grpc::StatusCode::CANCELLED;
@@ -198,7 +200,14 @@ void PassThrough::Start(std::shared_ptr<http::Call> call, std::shared_ptr<void> 
          .trailers = {}});
     return;
   }
-  std::make_shared<Passing>(std::move(call), probe_, std::move(alive))->Start(stub_);
+  std::shared_ptr<Router> router = routers_.Pick();
+  if (router == nullptr) {
+    call->Finish({.code = static_cast<int>(grpc::StatusCode::UNAVAILABLE),
+                  .message = std::string(routers_.NoneKnown().message()),
+                  .trailers = {}});
+    return;
+  }
+  std::make_shared<Passing>(std::move(call), std::move(router), probe_, std::move(alive))->Start();
 }
 
 }  // namespace baton::gateway

@@ -36,6 +36,21 @@ void Probe::Streams(int change) {
   metrics_.Gauge("baton_gateway_answers", "Answers under way").Increment(change);
 }
 
+void Probe::GoesOn(bool resumed) {
+  metrics_
+      .Counter("baton_gateway_tries_total",
+               "Calls that broke off and were made again, at another router where there is one: `anew` with "
+               "nothing of the answer yet, or `resumed` behind what the client has",
+               {{"how", resumed ? "resumed" : "anew"}})
+      .Increment();
+}
+
+void Probe::Routers(int64_t ready, int64_t known) {
+  metrics_.Gauge("baton_gateway_routers", "Routers that are known").Set(static_cast<double>(known));
+  metrics_.Gauge("baton_gateway_routers_ready", "Routers that say that they take requests")
+      .Set(static_cast<double>(ready));
+}
+
 void Probe::FirstPart(absl::Duration took) {
   metrics_
       .Histogram("baton_gateway_ttft_seconds",

@@ -1,6 +1,7 @@
 // Probe: what the gateway tells of itself. Any thread, but for Connections.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -20,6 +21,11 @@ class Probe {
   // Members of requests that were ignored.
   void Ignored(size_t members);
   void Streams(int change);
+  // An answer whose router broke off goes on at another, or at the same one once more. `resumed`: behind what
+  // the client has.
+  void GoesOn(bool resumed);
+  // Routers that are known, and that take requests.
+  void Routers(int64_t ready, int64_t known);
   // The answer's first part has come.
   void FirstPart(absl::Duration took);
   // How the server's connections stand. On the server's thread.

@@ -179,7 +179,8 @@ void Routes::StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFo
   if (!Fits(exchange, request)) return;
   std::vector<v1::ChatRequest> requests;
   requests.push_back(std::move(request));
-  StartAnswer(exchange, stub_, std::move(requests), std::move(format), options_.times, probe_, side_thread_);
+  StartAnswer(exchange, routers_, std::move(requests), std::move(format), options_.times, probe_,
+              side_thread_);
 }
 
 void Routes::Chat(const Handle& exchange) {
@@ -205,7 +206,7 @@ void Routes::Complete(const Handle& exchange) {
   }
   AnswerFormat format = FormatOf(OpenAiKind::kCompletion, completion->answer, exchange->id());
   AddIgnored(completion->answer.ignored, &format);
-  StartAnswer(exchange, stub_, std::move(completion->requests), std::move(format), options_.times, probe_,
+  StartAnswer(exchange, routers_, std::move(completion->requests), std::move(format), options_.times, probe_,
               side_thread_);
 }
 
@@ -231,29 +232,90 @@ void Routes::Messages(const Handle& exchange) {
   StartChat(exchange, std::move(messages->request), std::move(format));
 }
 
+// A call that has one answer, at one router after the other until one answers. On the server's thread but for
+// the answer's arrival. The exchange holds it.
 template <typename Request, typename Answer, typename Call, typename Show>
-void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& format, Call call, Show show) {
+class Question : public std::enable_shared_from_this<Question<Request, Answer, Call, Show>> {
+ public:
+  Question(std::shared_ptr<CountedExchange> exchange, Routers& routers, Probe& probe, Request request,
+           AnswerFormat format, Call call, Show show, Tries tries)
+      : exchange_(std::move(exchange)),
+        routers_(routers),
+        probe_(probe),
+        request_(std::make_shared<const Request>(std::move(request))),
+        format_(std::move(format)),
+        call_(std::move(call)),
+        show_(std::move(show)),
+        tries_(tries) {}
+
+  void Start() {
+    exchange_->OnGone([self = this->shared_from_this()] {
+      self->gone_ = true;
+      if (self->context_ != nullptr) self->context_->TryCancel();
+    });
+    Ask();
+  }
+
+ private:
+  void Ask() {
+    const std::shared_ptr<Router> router = routers_.Pick(avoid_);
+    if (router == nullptr) return OnDone(routers_.NoneKnown());
+    avoid_ = router->address;
+    context_ = std::make_shared<grpc::ClientContext>();
+    PassOn(exchange_->request(), context_.get());
+    const auto answer = std::make_shared<Answer>();
+    call_(*router, context_.get(), request_.get(), answer.get(),
+          [self = this->shared_from_this(), router, context = context_, request = request_,
+           answer](const grpc::Status& status) {
+            if (status.ok()) return self->OnAnswer(*answer);
+            self->exchange_->Post([self, told = rpc::FromGrpc(status)] { self->OnDone(told); });
+          });
+  }
+
+  void OnDone(const absl::Status& status) {
+    if (gone_) return;
+    const auto pause = AnotherMayAnswer(status) ? tries_.Next() : std::nullopt;
+    if (!pause.has_value()) return exchange_->Answer(ErrorResponse(InWordsOf(format_.api, status), format_));
+    probe_.GoesOn(/*resumed=*/false);
+    pause_.Then(*pause, [weak = this->weak_from_this()] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->exchange_->Post([self] {
+        if (!self->gone_) self->Ask();
+      });
+    });
+  }
+
+  void OnAnswer(const Answer& answer) {
+    // The client may take its answer slowly, and the exchange holds this until it has.
+    exchange_->Post([self = this->shared_from_this()] { self->request_ = nullptr; });
+    http::Response response = show_(answer);
+    response.headers.insert(response.headers.end(), format_.headers.begin(), format_.headers.end());
+    exchange_->Answer(std::move(response));
+  }
+
+  const std::shared_ptr<CountedExchange> exchange_;
+  Routers& routers_;
+  Probe& probe_;
+  std::shared_ptr<const Request> request_;
+  const AnswerFormat format_;
+  const Call call_;
+  const Show show_;
+  std::string avoid_;  // where it was asked last
+  Tries tries_;
+  Pause pause_;
+  std::shared_ptr<grpc::ClientContext> context_;  // of the last call; null before the first
+  bool gone_ = false;
+};
+
+template <typename Request, typename Answer, typename Call, typename Show>
+void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& format, Call call, Show show,
+                 Tries tries) {
   if (!Fits(exchange, request)) return;
-  struct Messages {
-    Request request;
-    Answer answer;
-  };
-  const auto context = std::make_shared<grpc::ClientContext>();
-  const auto messages = std::make_shared<Messages>();
-  messages->request = std::move(request);
-  PassOn(exchange->request(), context.get());
-  // Without the messages: the client may go while its answer leaves, of which this would be a second copy.
-  exchange->OnGone([context] { context->TryCancel(); });
-  call(context.get(), &messages->request, &messages->answer,
-       [exchange, context, messages, format, show](const grpc::Status& status) {
-         if (!status.ok()) {
-           const absl::Status told = InWordsOf(format.api, rpc::FromGrpc(status));
-           return exchange->Answer(ErrorResponse(told, format));
-         }
-         http::Response response = show(messages->answer);
-         response.headers.insert(response.headers.end(), format.headers.begin(), format.headers.end());
-         exchange->Answer(std::move(response));
-       });
+  const auto question = std::make_shared<Question<Request, Answer, Call, Show>>(
+      exchange, routers_, probe_, std::move(request), format, std::move(call), std::move(show), tries);
+  // The request may have been read on another thread than the server's, which the question belongs to.
+  exchange->Post([question] { question->Start(); });
 }
 
 void Routes::Models(const Handle& exchange) {
@@ -265,8 +327,8 @@ void Routes::Models(const Handle& exchange) {
       anthropic ? AnthropicErrors(exchange->id()) : OpenAiErrors(Api::kChat, exchange->id());
   Ask<v1::ListModelsRequest, v1::ListModelsResponse>(
       exchange, {}, errors,
-      [this](auto* context, auto* request, auto* models, auto done) {
-        stub_.async()->ListModels(context, request, models, std::move(done));
+      [](Router& router, auto* context, auto* request, auto* models, auto done) {
+        router.inference.async()->ListModels(context, request, models, std::move(done));
       },
       [wanted, errors, anthropic](const v1::ListModelsResponse& models) {
         Json list = Json::array();
@@ -290,8 +352,8 @@ void Routes::CountTokens(const Handle& exchange) {
   AddIgnored(ignored, &format);
   Ask<v1::CountTokensRequest, v1::CountTokensResponse>(
       exchange, *std::move(request), format,
-      [this](auto* context, auto* asked, auto* count, auto done) {
-        stub_.async()->CountTokens(context, asked, count, std::move(done));
+      [](Router& router, auto* context, auto* asked, auto* count, auto done) {
+        router.inference.async()->CountTokens(context, asked, count, std::move(done));
       },
       [](const v1::CountTokensResponse& count) {
         return http::Response{.body = Shown(Json::object({{"input_tokens", count.prompt_tokens()}}))};
@@ -308,8 +370,8 @@ void Routes::Tokenize(const Handle& exchange) {
   AddIgnored(ignored, &format);
   Ask<v1::TokenizeRequest, v1::TokenizeResponse>(
       exchange, *std::move(request), format,
-      [this](auto* context, auto* asked, auto* tokens, auto done) {
-        stub_.async()->Tokenize(context, asked, tokens, std::move(done));
+      [](Router& router, auto* context, auto* asked, auto* tokens, auto done) {
+        router.inference.async()->Tokenize(context, asked, tokens, std::move(done));
       },
       [](const v1::TokenizeResponse& tokens) {
         const auto& ids = tokens.token_ids();
@@ -328,8 +390,8 @@ void Routes::Detokenize(const Handle& exchange) {
   AddIgnored(ignored, &format);
   Ask<v1::DetokenizeRequest, v1::DetokenizeResponse>(
       exchange, *std::move(request), format,
-      [this](auto* context, auto* asked, auto* text, auto done) {
-        stub_.async()->Detokenize(context, asked, text, std::move(done));
+      [](Router& router, auto* context, auto* asked, auto* text, auto done) {
+        router.inference.async()->Detokenize(context, asked, text, std::move(done));
       },
       [](const v1::DetokenizeResponse& text) {
         return http::Response{.body = Shown(Json::object({{"prompt", text.text()}}))};
@@ -346,8 +408,8 @@ void Routes::Moderations(const Handle& exchange) {
   AddIgnored(ignored, &format);
   Ask<v1::ModerateRequest, v1::ModerateResponse>(
       exchange, *std::move(request), format,
-      [this](auto* context, auto* asked, auto* verdicts, auto done) {
-        stub_.async()->Moderate(context, asked, verdicts, std::move(done));
+      [](Router& router, auto* context, auto* asked, auto* verdicts, auto done) {
+        router.inference.async()->Moderate(context, asked, verdicts, std::move(done));
       },
       [](const v1::ModerateResponse& verdicts) {
         static thread_local absl::BitGen random;
@@ -366,16 +428,18 @@ void Routes::Ready(const Handle& exchange) {
   using Answer = grpc::health::v1::HealthCheckResponse;
   Ask<Question, Answer>(
       exchange, {}, OpenAiErrors(Api::kChat, exchange->id()),
-      [this](auto* context, auto* question, auto* answer, auto done) {
-        health_.UnaryCall(context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), question, answer,
-                          std::move(done));
+      [](Router& router, auto* context, auto* question, auto* answer, auto done) {
+        router.checks.UnaryCall(context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), question,
+                                answer, std::move(done));
       },
       [errors = OpenAiErrors(Api::kChat, exchange->id())](const Answer& answer) {
         if (answer.status() == Answer::SERVING)
           return http::Response{.content_type = "text/plain; charset=utf-8", .body = "ready\n"};
-        return ErrorResponse(absl::UnavailableError("the router sees no decode worker, or is leaving"),
+        return ErrorResponse(absl::UnavailableError("no router sees a decode worker, or all are leaving"),
                              errors);
-      });
+      },
+      // Who asks wants to know how it stands now.
+      Tries::None());
 }
 
 void Routes::Version(const Handle& exchange) {

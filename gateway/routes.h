@@ -21,6 +21,7 @@
 #include "gateway/mapping/json_object.h"
 #include "gateway/origins.h"
 #include "gateway/probe.h"
+#include "gateway/routers.h"
 #include "gateway/side_thread.h"
 #include "grpc/health/v1/health.pb.h"
 
@@ -38,13 +39,9 @@ struct RouteOptions {
 
 class Routes {
  public:
-  // `probe` outlives it, and it outlives the server's thread and all exchanges.
-  Routes(const std::shared_ptr<grpc::Channel>& router, const RouteOptions& options, Probe& probe)
-      : options_(options),
-        origins_(options.cors_origins, options.listen),
-        probe_(probe),
-        stub_(router),
-        health_(router) {}
+  // `routers` and `probe` outlive it, and it outlives the server's thread and all exchanges.
+  Routes(Routers& routers, const RouteOptions& options, Probe& probe)
+      : options_(options), origins_(options.cors_origins, options.listen), probe_(probe), routers_(routers) {}
 
   // `alive` is held until the exchange has ended.
   void Serve(const std::shared_ptr<http::Exchange>& plain, const std::shared_ptr<void>& alive);
@@ -73,16 +70,16 @@ class Routes {
   static bool Fits(const Handle& exchange, const google::protobuf::MessageLite& request);
   void AddIgnored(const std::vector<std::string>& ignored, AnswerFormat* format);
   void StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFormat format);
-  // A call that has one answer. `call` starts it, `show` shows the answer.
+  // A call that has one answer. `call` starts it at a router, perhaps at several, one after the other; `show`
+  // shows the answer.
   template <typename Request, typename Answer, typename Call, typename Show>
-  void Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show);
+  void Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show,
+           Tries tries = Tries());
 
   const RouteOptions options_;
   const Origins origins_;
   Probe& probe_;
-  v1::Inference::Stub stub_;
-  grpc::TemplatedGenericStub<grpc::health::v1::HealthCheckRequest, grpc::health::v1::HealthCheckResponse>
-      health_;
+  Routers& routers_;
   SideThread side_thread_;
 };
 

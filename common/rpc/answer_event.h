@@ -1,6 +1,6 @@
-// AnswerEvent: a message of an answer's stream, whichever method sends it. ChatResponse and GenerateResponse
-// have the same fields (public_api_test.cc sees to it), so that what reads answers knows one of them. Pure
-// functions, any thread.
+// AnswerEvent: a message of an answer's stream, whichever method sends it. ChatResponse, ResumeResponse and
+// GenerateResponse have the same fields (public_api_test.cc sees to it), so that what reads answers knows one
+// of them. Pure functions, any thread.
 #pragma once
 
 #include <utility>
@@ -11,22 +11,24 @@ namespace baton::rpc {
 
 inline v1::GenerateResponse AnswerEvent(v1::GenerateResponse event) { return event; }
 
-inline v1::GenerateResponse AnswerEvent(v1::ChatResponse event) {
+// ChatResponse and ResumeResponse.
+template <typename Event>
+v1::GenerateResponse AnswerEvent(Event event) {
   v1::GenerateResponse same;
   switch (event.event_case()) {
-    case v1::ChatResponse::kStarted:
+    case Event::kStarted:
       *same.mutable_started() = std::move(*event.mutable_started());
       break;
-    case v1::ChatResponse::kDelta:
+    case Event::kDelta:
       *same.mutable_delta() = std::move(*event.mutable_delta());
       break;
-    case v1::ChatResponse::kFinished:
+    case Event::kFinished:
       *same.mutable_finished() = std::move(*event.mutable_finished());
       break;
-    case v1::ChatResponse::kProgress:
+    case Event::kProgress:
       *same.mutable_progress() = std::move(*event.mutable_progress());
       break;
-    case v1::ChatResponse::EVENT_NOT_SET:
+    case Event::EVENT_NOT_SET:
       break;
   }
   return same;

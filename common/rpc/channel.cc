@@ -1,5 +1,6 @@
 #include "common/rpc/channel.h"
 
+#include <fmt/format.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_interceptor.h>
@@ -41,11 +42,9 @@ class KeyBearers final : public grpc::experimental::ClientInterceptorFactoryInte
   const Security::Shown keys_;
 };
 
-}  // namespace
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive,
-                                           const Security* security) {
-  grpc::ChannelArguments arguments;
+std::shared_ptr<grpc::Channel> Make(const std::string& address, const Keepalive& keepalive,
+                                    const Security* security, const std::string& name,
+                                    grpc::ChannelArguments arguments) {
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
@@ -68,7 +67,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   if (security == nullptr) {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
-  if (!security->peer_name().empty()) arguments.SetSslTargetNameOverride(security->peer_name());
+  const std::string& peer = security->peer_name().empty() ? name : security->peer_name();
+  if (!peer.empty()) arguments.SetSslTargetNameOverride(peer);
   const Security::Shown keys = security->shown();
   if (keys.fleet_key.empty() && keys.api_key.empty()) {
     return grpc::CreateCustomChannel(address, security->Channel(), arguments);
@@ -77,6 +77,23 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   bearers.push_back(std::make_unique<KeyBearers>(keys));
   return grpc::experimental::CreateCustomChannelWithInterceptors(address, security->Channel(), arguments,
                                                                  std::move(bearers));
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive,
+                                           const Security* security, const std::string& name) {
+  return Make(address, keepalive, security, name, {});
+}
+
+std::shared_ptr<grpc::Channel> MakeHealthChannel(const std::string& address, const Keepalive& keepalive,
+                                                 const Security* security, const std::string& name,
+                                                 std::string_view service) {
+  grpc::ChannelArguments arguments;
+  // gRPC asks for the health of what a policy chooses from, and pick_first has no choice.
+  arguments.SetLoadBalancingPolicyName("round_robin");
+  arguments.SetServiceConfigJSON(fmt::format(R"({{"healthCheckConfig": {{"serviceName": "{}"}}}})", service));
+  return Make(address, keepalive, security, name, std::move(arguments));
 }
 
 }  // namespace baton::rpc

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/time/time.h"
 
@@ -43,7 +44,16 @@ struct PeerOptions {
 // A channel of its own (no sharing of subchannels with others of the same address, so that one caller's
 // quarantine is not another's). With `security`, over TLS if that has certificates to check peers by, and
 // with its keys in every call; without it, neither TLS nor keys.
+//
+// `name`: the peer's in its certificate, if it is not the host in `address` and `security` has none of its
+// own; DNS gave the address for it. Empty: none.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive = {},
-                                           const Security* security = nullptr);
+                                           const Security* security = nullptr, const std::string& name = "");
+
+// A channel for no calls: it is READY (grpc::Channel::GetState) while the server says that `service` is
+// SERVING (grpc.health.v1.Health/Watch), or has no such method.
+std::shared_ptr<grpc::Channel> MakeHealthChannel(const std::string& address, const Keepalive& keepalive,
+                                                 const Security* security, const std::string& name,
+                                                 std::string_view service);
 
 }  // namespace baton::rpc

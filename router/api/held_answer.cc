@@ -32,10 +32,10 @@ absl::Status HeldAnswer::NotHeld() {
       v1::REASON_ANSWER_NOT_HELD);
 }
 
-std::string HeldAnswer::ChargedAs(uint64_t seed) const {
+std::string HeldAnswer::ChargedAs(const Name& name, uint64_t seed) {
   const std::string digest =
-      Sha256Of(fmt::format("{} {} {} {}", name_.digest, seed, name_.key.empty() ? "id" : "key",
-                           name_.key.empty() ? name_.id : name_.key));
+      Sha256Of(fmt::format("{} {} {} {}", name.digest, seed, name.key.empty() ? "id" : "key",
+                           name.key.empty() ? name.id : name.key));
   return ToHex(std::as_bytes(std::span(digest)));
 }
 

@@ -68,7 +68,8 @@ class HeldAnswer final : public ClientStream, public std::enable_shared_from_thi
   };
   // A name for what is charged of the answer with this seed, the same on every router that is asked for it by
   // the same key, or else by the same id.
-  std::string ChargedAs(uint64_t seed) const;
+  std::string ChargedAs(uint64_t seed) const { return ChargedAs(name_, seed); }
+  static std::string ChargedAs(const Name& name, uint64_t seed);
   HeldAnswer(Name name, HeldAnswers& all);
 
   const Name& name() const { return name_; }

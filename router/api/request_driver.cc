@@ -468,12 +468,14 @@ billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
     record.currency = flow_.price()->currency;
     record.picos = billing::CostOf(*flow_.price(), record.tokens);
   }
-  if (held_ != nullptr && record.counted) {
+  if ((held_ != nullptr || not_held_.has_value()) && record.counted) {
+    const HeldAnswer::Name& name = held_ != nullptr ? held_->name() : *not_held_;
     billing::TokenCounts prompt = flow_.account().Total(), rest;
     rest.completion = std::exchange(prompt.completion, 0);
     rest.thinking = std::exchange(prompt.thinking, 0);
-    record.answer = billing::UsageRecord::Answer{
-        .name = held_->ChargedAs(flow_.seed()), .tokens = flow_.account().Total(), .whole = flow_.whole()};
+    record.answer = billing::UsageRecord::Answer{.name = HeldAnswer::ChargedAs(name, flow_.seed()),
+                                                 .tokens = flow_.account().Total(),
+                                                 .whole = flow_.whole()};
     if (flow_.price() != nullptr) {
       record.answer->prompt_picos = billing::CostOf(*flow_.price(), prompt);
       record.answer->rest_picos = billing::CostOf(*flow_.price(), rest);

@@ -209,6 +209,8 @@ class RequestDriver final : public LiveCall,
   std::shared_ptr<ClientStream> client_;  // the answer that it computes, if that is held
   // The answer that its client reads, and its place there; null: the client reads from this driver alone.
   std::shared_ptr<HeldAnswer> held_;
+  // Of an answer that has a key and is not held (RequestOptions.not_held): it is charged by it.
+  std::optional<HeldAnswer::Name> not_held_;
   std::shared_ptr<HeldAnswer::Reader> reader_;
   ComputeAnew compute_;           // while it may be asked to
   billing::TokenCounts charged_;  // that was recorded of the answer before

@@ -62,7 +62,19 @@ bool IsRequestId(std::string_view id) {
 template <typename Request>
 bool RequestDriver::Begin(size_t bytes, const std::shared_ptr<Request>& request, bool at_once) {
   const std::string& key = request->options().idempotency_key();
-  if (key.empty() || context_.held == nullptr) {
+  const bool not_held = request->options().not_held();
+  if (!key.empty() && not_held) {
+    HeldAnswer::Name name{.tenant = tenant_->id,
+                          .id = "",
+                          .key = key,
+                          .digest = DigestOf(*request, max_answer_bytes_, tenant_->salt)};
+    Post([this, name = std::move(name)](RequestFlow&) -> Actions {
+      not_held_ = name;
+      return {};
+    });
+    request->mutable_output()->set_even_frames(true);
+  }
+  if (key.empty() || not_held || context_.held == nullptr) {
     if (at_once) return PrepareOrCompile(bytes, request);
     Compute(bytes, request);
     return true;

@@ -113,6 +113,9 @@ absl::Status CheckOptions(const v1::RequestOptions& options) {
     return Invalid("options.idempotency_key: {} bytes, at most {} are allowed",
                    options.idempotency_key().size(), kMaxIdempotencyKeyBytes);
   }
+  if (options.not_held() && options.idempotency_key().empty()) {
+    return Invalid("options.not_held: goes with options.idempotency_key, which is missing");
+  }
   return absl::OkStatus();
 }
 

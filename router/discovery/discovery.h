@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "router/discovery/resolver.h"
+#include "common/base/resolver.h"
 #include "router/discovery/roster.h"
 #include "router/files/watched_file.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/resolver.h"
 #include "router/discovery/entry.h"
-#include "router/discovery/resolver.h"
 
 namespace baton::router::discovery {
 

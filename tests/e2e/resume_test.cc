@@ -1,5 +1,6 @@
 // Clients whose connections are cut and whose routers are killed, on real processes: every answer is whole,
 // and the ledger that the routers share has it once.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,17 +11,23 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "common/rpc/status.h"
+#include "nlohmann/json.hpp"
 #include "router/billing/sqlite_ledger.h"
 #include "tests/e2e/cut_proxy.h"
 #include "tests/e2e/fleet.h"
+#include "tests/e2e/http_get.h"
 #include "tests/patience.h"
 #include "tests/seed.h"
+#include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::e2e {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr int kRouters = 2;
 constexpr int kClients = 6;
@@ -201,6 +208,106 @@ class ResumeTest : public ::testing::Test {
       }
     }
     for (std::thread& client : clients) client.join();
+    ExpectChargedOnce(answers);
+    printf(
+        "%d answers by %d calls, of which %d resumed (%d got tokens); %d connections cut, %d routers "
+        "killed\n",
+        answers, counts.calls.load(), counts.resumed.load(), counts.continued.load(), counts.cuts.load(),
+        counts.kills.load());
+    EXPECT_GT(counts.continued, 0) << "nothing was cut in its middle";
+    EXPECT_EQ(counts.kills > 0, kill);
+    fleet_.ExpectNothingHeld();
+  }
+
+  // The same over HTTP, through a gateway, whose clients know of nothing: so many answers at least, and until
+  // so many have gone on at another router.
+  void RunBehindAGateway(int answers, int resumed) {
+    AskForExpected();
+    for (size_t i = 0; i < kRouters; ++i) StartRouter(i);
+    Process gateway("baton-gateway",
+                    {"--router", proxies_[0]->address() + "," + proxies_[1]->address(), "--listen",
+                     "127.0.0.1:0", "--log-level", "error", "--exit-with-parent"});
+    const auto has_resumed = [&] { return Metric(gateway, R"(baton_gateway_tries_total{how="resumed"} )"); };
+    const uint64_t seed = TestSeed();
+    SCOPED_TRACE(seed);
+    std::atomic<int> next{0}, running{kClients};
+    std::atomic<bool> enough = false;
+    std::vector<std::thread> clients;
+    for (int client = 0; client < kClients; ++client) {
+      clients.emplace_back([&] {
+        while (!HasFatalFailure()) {
+          const int answer = next++;
+          if (answer >= answers && enough) break;
+          FetchOverHttp(gateway.grpc(), expected_[static_cast<size_t>(answer % kKinds)]);
+        }
+        --running;
+      });
+    }
+    std::mt19937_64 random(seed);
+    int kills = 0, cuts = 0;
+    while (running > 0) {
+      // While others are in the middle of theirs.
+      const int more = next + static_cast<int>(random() % 3);
+      if (!Await([&] { return running == 0 || next >= more; }, "answers")) break;
+      const size_t victim = random() % kRouters;
+      if (random() % 20 == 0) {
+        routers_[victim]->Signal(SIGKILL);
+        routers_[victim]->Wait();
+        StartRouter(victim);
+        ++kills;
+      } else if (proxies_[victim]->Cut()) {
+        ++cuts;
+      }
+      enough = kills > 0 && has_resumed() >= resumed;
+    }
+    for (std::thread& client : clients) client.join();
+    printf("%d answers, %.0f resumed; %d connections cut, %d routers killed\n", next - kClients,
+           has_resumed(), cuts, kills);
+    ExpectChargedOnce(next - kClients);
+    fleet_.ExpectNothingHeld();
+  }
+
+  // An answer of a client that does not try again.
+  void FetchOverHttp(const std::string& gateway, const Expected& expected) {
+    const Json body = {{"prompt", expected.request.text()},
+                       {"seed", expected.request.sampling().seed()},
+                       {"temperature", 1},
+                       {"max_tokens", expected.request.stop().max_tokens()},
+                       {"stream", true},
+                       {"stream_options", {{"include_usage", true}}}};
+    const std::string content = body.dump();
+    telemetry::HttpPeer peer(gateway);
+    ASSERT_TRUE(
+        peer.Send(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
+                              "Content-Length: {}\r\n\r\n{}",
+                              content.size(), content)));
+    const std::string stream = peer.ReadToEnd();
+    ASSERT_TRUE(stream.starts_with("HTTP/1.1 200 ")) << stream;
+    EXPECT_NE(stream.find("data: [DONE]\n\n"), std::string::npos) << stream;
+    std::string text;
+    int64_t prompt = -1, completion = -1;
+    std::istringstream lines(stream);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("data: {")) continue;
+      const Json piece = Json::parse(line.substr(6));
+      for (const Json& choice : piece.value("choices", Json::array())) text += choice.value("text", "");
+      if (!piece.contains("usage") || piece["usage"].is_null()) continue;
+      prompt = piece["usage"]["prompt_tokens"];
+      completion = piece["usage"]["completion_tokens"];
+    }
+    EXPECT_EQ(text, expected.text);
+    EXPECT_EQ(prompt, expected.prompt);
+    EXPECT_EQ(completion, static_cast<int64_t>(expected.tokens.size()));
+  }
+
+  static double Metric(const Process& process, const std::string& line) {
+    const std::string page = HttpGet(process.metrics(), "/metrics");
+    const size_t at = page.find(line);
+    return at == std::string::npos ? 0 : std::stod(page.substr(at + line.size()));
+  }
+
+  // The ledger has the answers once, once the routers have gone.
+  void ExpectChargedOnce(int answers) {
     int64_t prompt = 0, completion = 0;
     for (int answer = 0; answer < answers; ++answer) {
       const Expected& expected = expected_[static_cast<size_t>(answer % kKinds)];
@@ -218,14 +325,6 @@ class ResumeTest : public ::testing::Test {
     EXPECT_EQ(sums.failed, 0);
     EXPECT_EQ(sums.tokens.prompt(), prompt);
     EXPECT_EQ(sums.tokens.completion, completion);
-    printf(
-        "%d answers by %d calls, of which %d resumed (%d got tokens); %d connections cut, %d routers "
-        "killed\n",
-        answers, counts.calls.load(), counts.resumed.load(), counts.continued.load(), counts.cuts.load(),
-        counts.kills.load());
-    EXPECT_GT(counts.continued, 0) << "nothing was cut in its middle";
-    EXPECT_EQ(counts.kills > 0, kill);
-    fleet_.ExpectNothingHeld();
   }
 
   static constexpr int kDecode = 2;
@@ -237,6 +336,8 @@ class ResumeTest : public ::testing::Test {
 };
 
 TEST_F(ResumeTest, ClientsGoOnAfterCuts) { Run(150, /*kill=*/false); }
+
+TEST_F(ResumeTest, ClientsOfAGatewaySeeNothingOfCutsAndDeathsOfRouters) { RunBehindAGateway(60, 30); }
 
 TEST_F(ResumeTest, ClientsGoOnAfterCutsAndDeathsOfRouters) { Run(BATON_RESUMED_ANSWERS, /*kill=*/true); }
 

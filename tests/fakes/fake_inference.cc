@@ -202,6 +202,16 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
     }
     return Play<v1::ChatResponse>(options_.chat ? options_.chat(*request) : Echo(*request));
   }
+  grpc::ServerWriteReactor<v1::ResumeResponse>* Resume(grpc::CallbackServerContext*,
+                                                       const v1::ResumeRequest* request) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      resume_requests_.push_back(*request);
+    }
+    return Play<v1::ResumeResponse>(
+        options_.resume ? options_.resume(*request)
+                        : Script{.end = absl::UnimplementedError("this fake holds no answers")});
+  }
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
                                        v1::ListModelsResponse* response) override {
     v1::ModelInfo& model = *response->add_models();
@@ -248,6 +258,10 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
     absl::MutexLock lock(&mutex_);
     return chat_requests_;
   }
+  std::vector<v1::ResumeRequest> resume_requests() const {
+    absl::MutexLock lock(&mutex_);
+    return resume_requests_;
+  }
   Counts& counts() const { return *counts_; }
 
  private:
@@ -268,6 +282,7 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
   mutable absl::Mutex mutex_;
   std::vector<v1::GenerateRequest> generate_requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ChatRequest> chat_requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::ResumeRequest> resume_requests_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<rpc::Server> server_;
 };
 
@@ -281,6 +296,8 @@ std::vector<v1::GenerateRequest> FakeInference::generate_requests() const {
   return service_->generate_requests();
 }
 std::vector<v1::ChatRequest> FakeInference::chat_requests() const { return service_->chat_requests(); }
+
+std::vector<v1::ResumeRequest> FakeInference::resume_requests() const { return service_->resume_requests(); }
 
 bool FakeInference::WaitForCancelled(int count) const {
   Counts& counts = service_->counts();

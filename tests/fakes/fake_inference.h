@@ -34,6 +34,8 @@ struct FakeInferenceOptions {
   std::function<Script(const v1::GenerateRequest&)> generate = nullptr;
   // Absent: the last message's content, as one delta.
   std::function<Script(const v1::ChatRequest&)> chat = nullptr;
+  // Absent: UNIMPLEMENTED.
+  std::function<Script(const v1::ResumeRequest&)> resume = nullptr;
   // Tokens of a conversation, for Tokenize. Absent: one for each message.
   std::function<int(const v1::Conversation&)> tokens = nullptr;
   // Absent: texts with "bad" in them are flagged, as "violence".
@@ -55,6 +57,7 @@ class FakeInference {
   void SetServing(bool serving);
   std::vector<v1::GenerateRequest> generate_requests() const;
   std::vector<v1::ChatRequest> chat_requests() const;
+  std::vector<v1::ResumeRequest> resume_requests() const;
   // Streams that the client gave up. Waits for at least `count` of them; false if they don't come in time.
   bool WaitForCancelled(int count) const;
   // Streams open now, and the most there have been at once.

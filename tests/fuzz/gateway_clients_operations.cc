@@ -48,7 +48,7 @@ struct Served {
 Gateway& TheGateway() {
   static Served* const served = [] {
     auto* const made = new Served;
-    GatewayOptions options{.router = made->router.address()};
+    GatewayOptions options{.routers = {made->router.address()}};
     options.http.max_header_bytes = 2000;
     options.http.max_body_bytes = kMaxBodyBytes;
     auto started = Gateway::Start(options);

@@ -18,7 +18,7 @@ inline constexpr const char* kHiStreamed =
     R"({"messages": [{"role": "user", "content": "hi"}], "stream": true})";
 
 inline std::unique_ptr<Gateway> Start(const fakes::FakeInference& router, GatewayOptions options = {}) {
-  options.router = router.address();
+  options.routers = {router.address()};
   auto gateway = Gateway::Start(options);
   EXPECT_TRUE(gateway.ok()) << gateway.status();
   return *std::move(gateway);

@@ -36,7 +36,7 @@ using ::testing::StartsWith;
 const absl::Duration kGenerous = Scaled(absl::Seconds(60));
 
 std::unique_ptr<Gateway> Serve(const std::string& router, GatewayOptions options = {}) {
-  options.router = router;
+  options.routers = {router};
   auto gateway = Gateway::Start(options);
   EXPECT_TRUE(gateway.ok()) << gateway.status();
   return *std::move(gateway);

@@ -46,7 +46,7 @@ std::string Stream(const Gateway& gateway, const std::string& path, const std::s
 Script LoseTheWorker(const v1::ChatRequest&) {
   Script script = AnswerWith({1, 2, 3}, 4);
   script.steps.resize(2);
-  script.end = absl::UnavailableError("the worker is lost");
+  script.end = rpc::WithReason(absl::UnavailableError("the worker is lost"), v1::REASON_WORKER_LOST);
   return script;
 }
 
@@ -254,7 +254,10 @@ TEST(GatewayTest, AnIdempotencyKeyNamesTheAnswer) {
   EXPECT_EQ(Ask(*gateway, Post(kChat, kHi, "Idempotency-Key: once\r\n")).status(), 200);
   EXPECT_EQ(Ask(*gateway, Post(kChat, kHi)).status(), 200);
   EXPECT_EQ(router.chat_requests().at(0).options().idempotency_key(), "once");
-  EXPECT_EQ(router.chat_requests().at(1).options().idempotency_key(), "");
+  EXPECT_FALSE(router.chat_requests().at(0).options().not_held());
+  // The gateway's own, by which it goes on if it loses the router.
+  EXPECT_THAT(router.chat_requests().at(1).options().idempotency_key(), StartsWith("gateway-"));
+  EXPECT_TRUE(router.chat_requests().at(1).options().not_held());
   const std::string two = R"({"prompt": ["a", "b"]})";
   EXPECT_EQ(Ask(*gateway, Post("/v1/completions", two, "Idempotency-Key: once\r\n")).status(), 200);
   std::set<std::string> keys;
@@ -459,7 +462,7 @@ TEST(GatewayTest, RefusalsAtAnthropicsPathsAreInItsForm) {
 
 TEST(GatewayTest, EveryAnswerNamesItsRequestInBothVendorsWays) {
   FakeInference router;
-  FakeInference failing = Ending(absl::UnavailableError("no worker"));
+  FakeInference failing = Ending(rpc::WithReason(absl::UnavailableError("no worker"), v1::REASON_NO_WORKER));
   const auto served = Start(router), failed = Start(failing);
   const std::string body = R"("messages": [{"role": "user", "content": "hi"}], "max_tokens": 1)";
   for (const char* const path : {kChat, "/v1/messages"}) {
@@ -525,7 +528,7 @@ TEST(GatewayTest, ModelsTokensAndTheStateOfThings) {
 }
 
 TEST(GatewayTest, WithoutARouterItSaysSoAndLives) {
-  auto gateway = Gateway::Start({.router = "127.0.0.1:1"});
+  auto gateway = Gateway::Start({.routers = {"127.0.0.1:1"}});
   ASSERT_TRUE(gateway.ok());
   EXPECT_EQ(Ask(**gateway, Post(kChat, kHi)).status(), 503);
   EXPECT_EQ(Ask(**gateway, "GET /ready HTTP/1.1\r\nHost: h\r\n\r\n").status(), 503);

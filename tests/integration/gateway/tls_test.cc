@@ -162,7 +162,7 @@ TEST_F(TlsTest, FilesThatAreNoPairAreRefusedInWords) {
 TEST_F(TlsTest, StreamsGoThroughTheGateway) {
   FakeInference router;
   auto gateway =
-      Gateway::Start({.router = router.address(), .security = {.cert = files_.cert, .key = files_.key}});
+      Gateway::Start({.routers = {router.address()}, .security = {.cert = files_.cert, .key = files_.key}});
   ASSERT_TRUE(gateway.ok()) << gateway.status();
   TlsPeer peer((*gateway)->address(), Wish());
   ASSERT_TRUE(peer.connected());
@@ -177,7 +177,7 @@ TEST_F(TlsTest, WhoLeavesWhileThePromptWaitsCancelsTheCall) {
     return Script{.steps = {{.wait = absl::InfiniteDuration(), .event = {}}}};
   }});
   auto gateway =
-      Gateway::Start({.router = router.address(), .security = {.cert = files_.cert, .key = files_.key}});
+      Gateway::Start({.routers = {router.address()}, .security = {.cert = files_.cert, .key = files_.key}});
   ASSERT_TRUE(gateway.ok()) << gateway.status();
   // By TLS's own words, and by closing the connection.
   for (int i = 1; i <= 2; ++i) {
@@ -199,7 +199,7 @@ TEST_F(TlsTest, OnItsWayOutOpenAnswersEnd) {
     return AnswerWith({1, 2}, 4, absl::ZeroDuration(), /*gap=*/absl::InfiniteDuration());
   }});
   auto gateway =
-      Gateway::Start({.router = router.address(), .security = {.cert = files_.cert, .key = files_.key}});
+      Gateway::Start({.routers = {router.address()}, .security = {.cert = files_.cert, .key = files_.key}});
   ASSERT_TRUE(gateway.ok()) << gateway.status();
   TlsPeer peer((*gateway)->address(), Wish());
   ASSERT_TRUE(peer.Send(Post("/v1/chat/completions", kHiStreamed)));

@@ -320,22 +320,5 @@ TEST(FleetFileTest, RefusesMoreEntriesThanARouterWatches) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("f: 4097 entries; a router watches at most 4096"));
 }
 
-TEST(SystemResolverTest, KnowsNumbersAndSaysWhatIsNoName) {
-  const auto ask = [](const std::string& host) {
-    Answer result;
-    absl::Notification done;
-    SystemResolver resolver;
-    resolver.Resolve(host, [&](Answer answer) {
-      result = std::move(answer);
-      done.Notify();
-    });
-    EXPECT_TRUE(done.WaitForNotificationWithTimeout(Scaled(absl::Seconds(60))));
-    return result;
-  };
-  EXPECT_THAT(*ask("127.0.0.3"), ElementsAre("127.0.0.3"));
-  EXPECT_THAT(*ask("::1"), ElementsAre("::1"));
-  EXPECT_FALSE(ask("no-such-host.invalid").ok());
-}
-
 }  // namespace
 }  // namespace baton::router::discovery

@@ -1,4 +1,4 @@
-// Resolver: the IP addresses of a host name. The seam between discovery and DNS, which tests script.
+// Resolver: the IP addresses of a host name. The seam between who needs them and DNS, which tests script.
 // SystemResolver asks getaddrinfo, on a thread of its own since that blocks for as long as it likes: one name
 // after the other. Any thread.
 #pragma once
@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace baton::router::discovery {
+namespace baton {
 
 class Resolver {
  public:
@@ -36,4 +36,4 @@ class SystemResolver final : public Resolver {
   const std::shared_ptr<Work> work_;  // the thread's too
 };
 
-}  // namespace baton::router::discovery
+}  // namespace baton

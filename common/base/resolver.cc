@@ -1,4 +1,4 @@
-#include "router/discovery/resolver.h"
+#include "common/base/resolver.h"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -13,7 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 
-namespace baton::router::discovery {
+namespace baton {
 namespace {
 
 Resolver::Answer Ask(const std::string& host) {
@@ -86,4 +86,4 @@ void SystemResolver::Resolve(const std::string& host, std::function<void(Answer)
   work_->questions.push_back({host, std::move(done)});
 }
 
-}  // namespace baton::router::discovery
+}  // namespace baton

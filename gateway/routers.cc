@@ -1,0 +1,277 @@
+#include "gateway/routers.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+
+namespace baton::gateway {
+namespace {
+
+constexpr std::string_view kDns = "dns:///";
+
+// Before the tries of a call that broke off: together some three seconds, in which a router's process may
+// come back.
+constexpr absl::Duration kPauses[] = {absl::ZeroDuration(), absl::Milliseconds(200), absl::Milliseconds(400),
+                                      absl::Milliseconds(800), absl::Milliseconds(1600)};
+
+struct Place {
+  std::string host;  // IPv6 in brackets
+  std::string port;
+  bool is_name = false;  // of many
+
+  std::string at(std::string_view address) const {
+    const bool plain = address.find(':') == std::string_view::npos;
+    return plain ? fmt::format("{}:{}", address, port) : fmt::format("[{}]:{}", address, port);
+  }
+};
+
+absl::StatusOr<Place> Read(std::string_view text) {
+  const auto wrong = [text](std::string_view why) {
+    return absl::InvalidArgumentError(
+        fmt::format("\"{}\" {}: write HOST:PORT, [IPV6]:PORT or dns:///NAME:PORT", text, why));
+  };
+  std::string_view rest = text;
+  Place place{.is_name = rest.starts_with(kDns)};
+  if (place.is_name) rest.remove_prefix(kDns.size());
+  if (rest.find_first_of("/ ") != std::string_view::npos) return wrong("is no address");
+  const size_t colon = rest.rfind(':');
+  if (colon == std::string_view::npos) return wrong("has no port");
+  uint16_t port = 0;
+  place.host = rest.substr(0, colon);
+  place.port = rest.substr(colon + 1);
+  const char* const end = place.port.data() + place.port.size();
+  const auto parsed = std::from_chars(place.port.data(), end, port);
+  if (parsed.ec != std::errc() || parsed.ptr != end || port == 0) return wrong("has no port from 1 to 65535");
+  const bool bracketed = place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']';
+  if (place.host.empty() || (!bracketed && place.host.find_first_of(":[]") != std::string::npos))
+    return wrong("has no host");
+  if (bracketed && place.is_name) return wrong("names an address, which needs no dns:///");
+  return place;
+}
+
+}  // namespace
+
+Router::Router(std::string where, const std::string& name, const rpc::Security* security)
+    : address(std::move(where)),
+      channel(rpc::MakeChannel(address, rpc::kPublicKeepalive, security, name)),
+      health(rpc::MakeHealthChannel(address, rpc::kPublicKeepalive, security, name,
+                                    v1::Inference::service_full_name())),
+      inference(channel),
+      any(channel),
+      checks(channel) {}
+
+bool Router::Ready() const { return health->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY; }
+
+struct Routers::State {
+  struct Name {
+    Place place;
+    bool asked = false;                  // no answer yet
+    std::string trouble;                 // why it gives no address; empty: it does
+    std::vector<std::string> addresses;  // host:port, as it gave them last
+  };
+
+  State(const rpc::Security* s, std::shared_ptr<Resolver> r, absl::Duration e, Probe& p)
+      : security(s), resolver(std::move(r)), every(e), probe(p) {}
+
+  // What DNS said of a name. An answer holds: routers that are missing from it get no more calls. A failure
+  // to ask says nothing about them.
+  void Answer(size_t which, const Resolver::Answer& answer) {
+    std::vector<std::shared_ptr<Router>> left;  // whose channels end without the lock
+    absl::MutexLock lock(&mutex);
+    Name& name = names[which];
+    name.asked = false;
+    const std::string before = std::exchange(name.trouble, "");
+    if (answer.ok() || absl::IsNotFound(answer.status())) name.addresses.clear();
+    if (answer.ok()) {
+      for (const std::string& one : *answer) name.addresses.push_back(name.place.at(one));
+      std::ranges::sort(name.addresses);
+      const auto same = std::ranges::unique(name.addresses);
+      name.addresses.erase(same.begin(), same.end());
+    }
+    if (!answer.ok())
+      name.trouble = fmt::format("{}: {}", name.place.host, std::string(answer.status().message()));
+    if (answer.ok() && answer->empty()) name.trouble = fmt::format("{}: no addresses", name.place.host);
+    if (name.trouble != before) {
+      if (name.trouble.empty()) {
+        spdlog::info("routers: {} has {} addresses", name.place.host, name.addresses.size());
+      } else {
+        spdlog::warn("routers: {}", name.trouble);
+      }
+    }
+    left = Follow();
+  }
+
+  // The set is what the names say and what was given. Returns those that have left.
+  std::vector<std::shared_ptr<Router>> Follow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::map<std::string, std::string> wanted;  // address -> name
+    for (const std::string& address : fixed) wanted.emplace(address, "");
+    for (const Name& name : names) {
+      for (const std::string& address : name.addresses) wanted.emplace(address, name.place.host);
+    }
+    const auto goes = [&](const auto& router) { return !wanted.contains(router->address); };
+    const auto gone = std::ranges::stable_partition(routers, std::not_fn(goes));
+    std::vector<std::shared_ptr<Router>> left(gone.begin(), gone.end());
+    routers.erase(gone.begin(), gone.end());
+    for (const auto& router : routers) wanted.erase(router->address);
+    for (const auto& [address, name] : wanted) {
+      routers.push_back(std::make_shared<Router>(address, name, security));
+      (void)routers.back()->Ready();  // which connects
+    }
+    return left;
+  }
+
+  const rpc::Security* const security;  // null: neither TLS nor keys
+  const std::shared_ptr<Resolver> resolver;
+  const absl::Duration every;
+  Probe& probe;
+  std::vector<std::string> fixed;
+  mutable absl::Mutex mutex;
+  std::vector<Name> names ABSL_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<Router>> routers ABSL_GUARDED_BY(mutex);
+  size_t turn ABSL_GUARDED_BY(mutex) = 0;
+  bool closed ABSL_GUARDED_BY(mutex) = false;
+};
+
+absl::Status Routers::Check(std::string_view text) { return Read(text).status(); }
+
+Routers::Routers(const std::vector<std::string>& given, const rpc::Security* security,
+                 std::shared_ptr<Resolver> resolver, absl::Duration resolve_every, Probe& probe)
+    : state_(std::make_shared<State>(
+          security, resolver != nullptr ? std::move(resolver) : std::make_shared<SystemResolver>(),
+          resolve_every, probe)) {
+  {
+    absl::MutexLock lock(&state_->mutex);
+    for (const std::string& text : given) {
+      Place place = Read(text).value();
+      if (place.is_name) {
+        state_->names.push_back({.place = std::move(place), .addresses = {}});
+      } else {
+        state_->fixed.push_back(text);
+      }
+    }
+    state_->Follow();
+  }
+  thread_ = std::thread([this] { Look(); });
+}
+
+Routers::~Routers() {
+  std::vector<std::shared_ptr<Router>> routers;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->closed = true;
+    routers.swap(state_->routers);
+  }
+  thread_.join();
+}
+
+void Routers::Look() {
+  constexpr absl::Duration kCount = absl::Seconds(1);
+  absl::Time due = absl::InfinitePast();
+  while (true) {
+    std::vector<std::pair<size_t, std::string>> ask;
+    std::vector<std::shared_ptr<Router>> known;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      if (state_->closed) return;
+      known = state_->routers;
+      const absl::Time now = absl::Now();
+      if (now >= due) {
+        due = now + state_->every;
+        for (size_t i = 0; i < state_->names.size(); ++i) {
+          if (!std::exchange(state_->names[i].asked, true)) ask.emplace_back(i, state_->names[i].place.host);
+        }
+      }
+    }
+    for (const auto& [which, host] : ask) {
+      state_->resolver->Resolve(host, [weak = std::weak_ptr(state_), which](Resolver::Answer answer) {
+        if (const auto state = weak.lock(); state != nullptr) state->Answer(which, answer);
+      });
+    }
+    state_->probe.Routers(std::ranges::count_if(known, [](const auto& one) { return one->Ready(); }),
+                          std::ssize(known));
+    known.clear();
+    absl::MutexLock lock(&state_->mutex);
+    state_->mutex.AwaitWithTimeout(absl::Condition(&state_->closed), std::min(kCount, state_->every));
+  }
+}
+
+std::shared_ptr<Router> Routers::Pick(std::string_view avoid) {
+  std::vector<std::shared_ptr<Router>> known;
+  size_t turn = 0;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    known = state_->routers;
+    turn = state_->turn++;
+  }
+  if (known.empty()) return nullptr;
+  // Equals have their turns.
+  std::ranges::rotate(known, known.begin() + static_cast<ptrdiff_t>(turn % known.size()));
+  const auto rank = [avoid, several = known.size() > 1](const std::shared_ptr<Router>& router) {
+    return std::tuple(several && router->address == avoid, several && !router->Ready(),
+                      router->calls.load(std::memory_order_relaxed));
+  };
+  std::shared_ptr<Router> best;
+  auto least = rank(known.front());
+  best = known.front();
+  for (size_t i = 1; i < known.size(); ++i) {
+    if (const auto ranked = rank(known[i]); ranked < least) {
+      least = ranked;
+      best = known[i];
+    }
+  }
+  best->calls.fetch_add(1, std::memory_order_relaxed);
+  Router* const router = best.get();
+  return {router,
+          [held = std::move(best)](Router* of) { of->calls.fetch_sub(1, std::memory_order_relaxed); }};
+}
+
+absl::Status Routers::NoneKnown() const {
+  absl::MutexLock lock(&state_->mutex);
+  std::vector<std::string> troubles;
+  for (const State::Name& name : state_->names) {
+    troubles.push_back(name.trouble.empty() ? name.place.host + ": not known yet" : name.trouble);
+  }
+  return absl::UnavailableError(fmt::format("no router is known ({}); retry", absl::StrJoin(troubles, "; ")));
+}
+
+Tries Tries::None() {
+  Tries none;
+  none.made_ = std::ssize(kPauses);
+  return none;
+}
+
+std::optional<absl::Duration> Tries::Next() {
+  if (made_ == std::ssize(kPauses)) return std::nullopt;
+  return kPauses[made_++];
+}
+
+void Pause::Then(absl::Duration pause, std::function<void()> what) {
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(pause),
+              [what = std::move(what)](bool fired) {
+                if (fired) what();
+              });
+}
+
+bool AnotherMayAnswer(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return false;
+  // What a router says itself has a reason.
+  const std::string reason = rpc::ReasonOf(status);
+  return reason.empty() || rpc::HasReason(status, v1::REASON_ROUTER_DRAINING);
+}
+
+}  // namespace baton::gateway
