@@ -7,7 +7,6 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -59,17 +58,6 @@ std::pair<dev_t, ino_t> FileAt(const std::string& path) {
   return stat(path.c_str(), &info) == 0 ? std::pair(info.st_dev, info.st_ino) : std::pair(dev_t{0}, ino_t{0});
 }
 
-// A file begins with these words, and has the application's id at byte 68, big endian (SQLite's file format,
-// 1.3). False also if it can't be read.
-bool IsLedger(const std::string& path) {
-  constexpr std::string_view kMagic("SQLite format 3\0", 16);
-  std::array<char, 72> head = {};
-  if (!std::ifstream(path, std::ios::binary).read(head.data(), head.size())) return false;
-  int application = 0;
-  for (size_t i = 68; i < 72; ++i) application = application << 8 | static_cast<unsigned char>(head[i]);
-  return std::string_view(head.data(), kMagic.size()) == kMagic && application == kApplication;
-}
-
 // A prepared statement that is used again and again.
 class SqliteLedger::Statement {
  public:
@@ -105,6 +93,20 @@ class SqliteLedger::Statement {
   explicit Statement(sqlite3_stmt* statement) : statement_(statement) {}
   sqlite3_stmt* statement_;
 };
+
+bool SqliteLedger::IsLedger() const {
+  constexpr std::string_view kMagic("SQLite format 3\0", 16);
+  std::array<char, 72> head = {};
+  sqlite3_file* file = nullptr;
+  if (sqlite3_file_control(database_.get(), "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+      file == nullptr || file->pMethods == nullptr ||
+      file->pMethods->xRead(file, head.data(), static_cast<int>(head.size()), 0) != SQLITE_OK) {
+    return false;
+  }
+  int application = 0;
+  for (size_t i = 68; i < 72; ++i) application = application << 8 | static_cast<unsigned char>(head[i]);
+  return std::string_view(head.data(), kMagic.size()) == kMagic && application == kApplication;
+}
 
 void SqliteLedger::Closer::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
 
@@ -180,7 +182,7 @@ absl::StatusOr<std::unique_ptr<SqliteLedger>> SqliteLedger::Open(const std::stri
   // work on it do the same.
   BATON_RETURN_IF_ERROR(store->Run("PRAGMA wal_checkpoint(TRUNCATE)"));
   for (const char* const suffix : {"", "-wal", "-shm"}) store->files_[suffix] = FileAt(path + suffix);
-  store->headed_ = IsLedger(path);  // not if another process kept the log busy
+  store->headed_ = store->IsLedger();  // not if another process kept the log busy
   BATON_ASSIGN_OR_RETURN(store->add_, Statement::Prepare(*store, kAdd));
   return store;
 }
@@ -202,7 +204,7 @@ absl::StatusOr<std::unique_ptr<SqliteLedger>> SqliteLedger::OpenToRead(const std
 // alone would be lost.
 absl::Status SqliteLedger::FindFile() {
   if (database_ == nullptr || FileAt(path_) != files_.at("")) return BeginAnother();
-  if (!headed_ || IsLedger(path_)) return absl::OkStatus();
+  if (!headed_ || IsLedger()) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
       "{}: it was overwritten with something else: move that away, and a new ledger is begun", path_));
 }

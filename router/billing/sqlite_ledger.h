@@ -47,6 +47,11 @@ class SqliteLedger : public LedgerStore {
   absl::Status Prepare();
   // Before a batch: the file at the path is the one that is open, or is from now on.
   absl::Status FindFile();
+  // The file begins as a ledger does, with SQLite's words and, at byte 68, big endian, the application's id
+  // (SQLite's file format, 1.3). False also if it can't be read. It is read by SQLite's own descriptor: POSIX
+  // ends the locks of a process on a file when any descriptor of it is closed, and a process that leaves then
+  // takes the log away from those that still write to it.
+  bool IsLedger() const;
   absl::Status BeginAnother();
   void LetGo();
   absl::Status Run(const char* sql);

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "common/base/random.h"
 #include "tests/seed.h"
@@ -46,6 +47,47 @@ class SqliteLedgerTest : public ::testing::Test {
   const std::string folder_ = ::testing::TempDir() + "/ledger_store_" + std::to_string(getpid());
   const std::string file_ = folder_ + "/ledger.db";
 };
+
+// A process that does something when it is told to. It is made before this one opens a file, because SQLite's
+// knowledge of locks would be copied, and the locks would not.
+class Another {
+ public:
+  explicit Another(const std::function<bool()>& what) {
+    EXPECT_EQ(pipe(told_), 0);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    char go = 0;
+    _exit(read(told_[0], &go, 1) == 1 && what() ? 0 : 1);
+  }
+  bool Do() {
+    int status = -1;
+    const bool done = write(told_[1], "", 1) == 1 && waitpid(pid_, &status, 0) == pid_ && status == 0;
+    for (const int end : told_) close(end);
+    return done;
+  }
+
+ private:
+  int told_[2];
+  pid_t pid_ = -1;
+};
+
+TEST_F(SqliteLedgerTest, AProcessThatLeavesTakesNothingFromAnother) {
+  Another leaves([&] {
+    auto other = SqliteLedger::Open(file_);
+    return other.ok() && (*other)->Add("leaves", 1, kToday, {{Key("a"), Sums(10, 1)}}).ok();
+  });
+  Another reads([&] {
+    LedgerSums all = Sums(111, 3);
+    all.requests = 3;
+    return Read() == LedgerSheet{{Key("a"), all}};
+  });
+  auto store = SqliteLedger::Open(file_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->Add("stays", 1, kToday, {{Key("a"), Sums(1, 1)}}).ok());
+  EXPECT_TRUE(leaves.Do());
+  ASSERT_TRUE((*store)->Add("stays", 2, kToday, {{Key("a"), Sums(100, 1)}}).ok());
+  EXPECT_TRUE(reads.Do());
+}
 
 TEST_F(SqliteLedgerTest, SumsAreThereAfterItWasOpenedAgain) {
   for (int64_t batch : {1, 2}) {
