@@ -268,10 +268,11 @@ void Pause::Then(absl::Duration pause, std::function<void()> what) {
 }
 
 bool AnotherMayAnswer(const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) return false;
-  // What a router says itself has a reason.
-  const std::string reason = rpc::ReasonOf(status);
-  return reason.empty() || rpc::HasReason(status, v1::REASON_ROUTER_DRAINING);
+  if (rpc::HasReason(status, v1::REASON_ROUTER_DRAINING)) return true;
+  // What a router says itself has a reason. gRPC tells a reset of a stream by its code, and a server that ends
+  // by CANCELLED.
+  return rpc::ReasonOf(status).empty() && (absl::IsUnavailable(status) || absl::IsCancelled(status) ||
+                                           absl::IsInternal(status) || absl::IsUnknown(status));
 }
 
 }  // namespace baton::gateway

@@ -251,14 +251,13 @@ class ResumeTest : public ::testing::Test {
       if (!Await([&] { return running == 0 || next >= more; }, "answers")) break;
       const size_t victim = random() % kRouters;
       if (random() % 20 == 0) {
-        routers_[victim]->Signal(SIGKILL);
+        routers_[victim]->Signal(kills++ % 2 == 0 ? SIGKILL : SIGTERM);
         routers_[victim]->Wait();
         StartRouter(victim);
-        ++kills;
       } else if (proxies_[victim]->Cut()) {
         ++cuts;
       }
-      enough = kills > 0 && has_resumed() >= resumed;
+      enough = kills > 1 && has_resumed() >= resumed;
     }
     for (std::thread& client : clients) client.join();
     printf("%d answers, %.0f resumed; %d connections cut, %d routers killed\n", next - kClients,

@@ -121,7 +121,6 @@ class ResumeTest : public ::testing::Test {
     Read<v1::ChatResponse>(client, step,
                            [&](auto* context) { return routers_[0].stub->Chat(context, request); });
     for (size_t call = 1; !client.status.ok(); ++call) {
-      EXPECT_TRUE(absl::IsCancelled(client.status)) << client.status;
       if (!absl::IsCancelled(client.status) || call > 500) break;
       v1::ResumeRequest resume;
       resume.set_request_id(client.id);
@@ -216,6 +215,20 @@ TEST_F(ResumeTest, AConstraint) {
   request.mutable_constraint()->set_json_schema(
       R"({"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}}, "required": ["city"]})");
   ExpectEqualInPieces(request);
+}
+
+TEST_F(ResumeTest, WhatIsNotHeldGoesOnWithItsRequest) {
+  v1::ChatRequest request = Ask("Tell me a story.", 24);
+  const Client whole = InOne(request);
+  request.mutable_options()->set_not_held(true);
+  const Client refused = InOne(request);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status)) << "it has no key: " << refused.status;
+  request.mutable_options()->set_idempotency_key("once");
+  const Client first = InPieces(request, 2, /*move=*/false);
+  EXPECT_EQ(rpc::ReasonOf(first.status), "ANSWER_NOT_HELD");
+  const Client pieces = InPieces(request, 2, /*move=*/true);
+  EXPECT_TRUE(pieces.status.ok()) << pieces.status;
+  EXPECT_EQ(pieces.choices, whole.choices);
 }
 
 TEST_F(ResumeTest, AWholeAnswerIsTakenAgain) {
