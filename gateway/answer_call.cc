@@ -15,9 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/digest.h"
 #include "common/base/random.h"
 #include "common/rpc/answer_event.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/status.h"
 #include "gateway/mapping/answer.h"
 #include "gateway/mapping/sse.h"
 
@@ -46,6 +48,9 @@ constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512, kMaxRequestIdBytes =
 constexpr size_t kLargeAnswer = 64 << 10;
 // And one of more is not made: clients take it as a stream.
 constexpr size_t kLargestAnswer = 64 << 20;
+
+// Before an answer is asked for once more at routers that are busy.
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
 
 // Calls of one answer at a time: a request with many prompts takes no more of the service than so many
 // clients.
@@ -137,6 +142,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     std::string avoid;               // where the last one failed
     Tries tries;
     Pause pause;          // before the next
+    absl::Status broke;   // how the last call broke off; OK: none has, or it was got over
     v1::Started started;  // request_id empty: it has not come
     // By choice: tokens that have come, and whether its end has.
     std::vector<uint32_t> tokens;
@@ -148,14 +154,21 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     v1::GenerateResponse event;
   };
 
-  // What it takes to go on after a break without computing or charging twice: a key and a seed, unless the
+  // Adds what the answer takes to go on after a break and be charged once: a key and a seed, unless the
   // client gave them. What is told of a prompt goes with no key, and such an answer is not gone on with.
   static void MakeResumable(Request* request) {
     v1::RequestOptions& options = *request->mutable_options();
-    if (!options.idempotency_key().empty() || request->output().prompt_logprobs()) return;
-    options.set_idempotency_key(fmt::format("gateway-{:016x}{:016x}", RandomU64(), RandomU64()));
-    options.set_not_held(true);
-    if (!request->sampling().has_seed()) request->mutable_sampling()->set_seed(RandomU64());
+    if (request->output().prompt_logprobs()) return;
+    if (options.idempotency_key().empty()) {
+      options.set_idempotency_key(fmt::format("gateway-{:016x}{:016x}", RandomU64(), RandomU64()));
+      options.set_not_held(true);
+    }
+    if (request->sampling().has_seed()) return;
+    // The same for the same key, whichever gateway and router a client comes to.
+    uint64_t seed = 0;
+    for (const char byte : Sha256Of(options.idempotency_key()).substr(0, sizeof(seed)))
+      seed = seed << 8 | static_cast<uint8_t>(byte);
+    request->mutable_sampling()->set_seed(seed);
   }
 
   static int Milliseconds(absl::Duration duration) {
@@ -325,7 +338,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     exchange_->Write(std::move(bytes), [self = this->shared_from_this(), size] { self->Took(size); });
   }
 
-  // What a call brings that was made again is not all new. False: the client has it.
+  // Counts the event as the client's. False: the client has it from an earlier call.
   static bool Count(Leg& leg, const v1::GenerateResponse& event) {
     const auto of = [&](uint32_t choice) { return std::min<size_t>(choice, leg.tokens.size() - 1); };
     if (event.has_started()) {
@@ -334,6 +347,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     } else if (event.has_delta()) {
       leg.tokens[of(event.delta().choice())] += event.delta().tokens();
       leg.tries.Reset();
+      leg.broke = absl::OkStatus();
     } else if (event.has_finished()) {
       const size_t choice = of(event.finished().choice());
       if (leg.finished[choice]) return false;
@@ -346,10 +360,16 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   bool TryAgain(size_t which, const absl::Status& status) {
     Leg& leg = legs_[which];
     const bool began = !leg.started.request_id().empty();
-    if (!AnotherMayAnswer(status) || (began && leg.request->options().idempotency_key().empty()))
-      return false;
-    const std::optional<absl::Duration> pause = leg.tries.Next();
+    const bool breaks = AnotherMayAnswer(status, began);
+    // All answers of a router that is lost come to the others at once, which may have to say "later".
+    const std::optional<absl::Duration> later =
+        !leg.broke.ok() && absl::IsResourceExhausted(status) ? rpc::RetryDelay(status) : std::nullopt;
+    if (!breaks && !later.has_value()) return false;
+    if (began && leg.request->options().idempotency_key().empty()) return false;
+    std::optional<absl::Duration> pause = leg.tries.Next();
     if (!pause.has_value()) return false;
+    if (later.has_value()) pause = std::max(*pause, std::min(*later, kLongestPause));
+    if (breaks) leg.broke = status;
     probe_.GoesOn(/*resumed=*/began);
     // Held by the exchange meanwhile.
     leg.pause.Then(*pause, [weak = this->weak_from_this(), which] {
@@ -368,7 +388,11 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     --running_;
     if (gone_ || ended_) return;
     if (!status.ok()) {
-      const absl::Status told = InWordsOf(format_.api, status);
+      // That no router goes on with the answer is news of the break, after which its client may ask once
+      // more, and not of the request.
+      const absl::Status& broke = legs_[which].broke;
+      const bool resumed = !legs_[which].started.request_id().empty() && !broke.ok();
+      const absl::Status told = InWordsOf(format_.api, resumed ? broke : status);
       return Fail(several() ? OfPrompt(which, told) : told);
     }
     StartCalls();

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <functional>
-#include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -74,7 +72,10 @@ Router::Router(std::string where, const std::string& name, const rpc::Security* 
       any(channel),
       checks(channel) {}
 
-bool Router::Ready() const { return health->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY; }
+bool Router::Ready() const {
+  return health->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY &&
+         channel->GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_TRANSIENT_FAILURE;
+}
 
 struct Routers::State {
   struct Name {
@@ -87,11 +88,11 @@ struct Routers::State {
   State(const rpc::Security* s, std::shared_ptr<Resolver> r, absl::Duration e, Probe& p)
       : security(s), resolver(std::move(r)), every(e), probe(p) {}
 
-  // What DNS said of a name. An answer holds: routers that are missing from it get no more calls. A failure
-  // to ask says nothing about them.
+  // Takes what DNS said of a name. An answer holds: routers that are missing from it get no more calls. A
+  // failure to ask says nothing about them.
   void Answer(size_t which, const Resolver::Answer& answer) {
-    std::vector<std::shared_ptr<Router>> left;  // whose channels end without the lock
     absl::MutexLock lock(&mutex);
+    if (closed) return;
     Name& name = names[which];
     name.asked = false;
     const std::string before = std::exchange(name.trouble, "");
@@ -112,25 +113,38 @@ struct Routers::State {
         spdlog::warn("routers: {}", name.trouble);
       }
     }
-    left = Follow();
+    Follow();
   }
 
-  // The set is what the names say and what was given. Returns those that have left.
-  std::vector<std::shared_ptr<Router>> Follow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::map<std::string, std::string> wanted;  // address -> name
-    for (const std::string& address : fixed) wanted.emplace(address, "");
+  // The set is what the names say and what was given.
+  void Follow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::vector<std::pair<std::string, std::string>> wanted;  // address and name, each address once
+    const auto add = [&wanted](const std::string& address, const std::string& name) {
+      const auto same = [&](const auto& one) { return one.first == address; };
+      if (std::ranges::none_of(wanted, same)) wanted.emplace_back(address, name);
+    };
+    for (const std::string& address : fixed) add(address, "");
     for (const Name& name : names) {
-      for (const std::string& address : name.addresses) wanted.emplace(address, name.place.host);
+      for (const std::string& address : name.addresses) add(address, name.place.host);
     }
-    const auto goes = [&](const auto& router) { return !wanted.contains(router->address); };
-    const auto gone = std::ranges::stable_partition(routers, std::not_fn(goes));
-    std::vector<std::shared_ptr<Router>> left(gone.begin(), gone.end());
+    const auto stays = [&](const std::shared_ptr<Router>& router) {
+      return std::erase_if(wanted, [&](const auto& one) { return one.first == router->address; }) > 0;
+    };
+    const auto gone = std::ranges::stable_partition(routers, stays);
+    leaving.insert(leaving.end(), gone.begin(), gone.end());
     routers.erase(gone.begin(), gone.end());
-    for (const auto& router : routers) wanted.erase(router->address);
     for (const auto& [address, name] : wanted) {
       routers.push_back(std::make_shared<Router>(address, name, security));
       (void)routers.back()->Ready();  // which connects
     }
+  }
+
+  // Takes out the routers that have left and have no call under way any more.
+  std::vector<std::shared_ptr<Router>> TakeLeft() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto busy = [](const auto& router) { return router.use_count() > 1; };
+    const auto idle = std::ranges::stable_partition(leaving, busy);
+    std::vector<std::shared_ptr<Router>> left(idle.begin(), idle.end());
+    leaving.erase(idle.begin(), idle.end());
     return left;
   }
 
@@ -142,6 +156,9 @@ struct Routers::State {
   mutable absl::Mutex mutex;
   std::vector<Name> names ABSL_GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Router>> routers ABSL_GUARDED_BY(mutex);
+  // That have left. They are held until their last call is over, because gRPC's threads, on which calls end,
+  // must not destroy the last channel: they would wait for themselves.
+  std::vector<std::shared_ptr<Router>> leaving ABSL_GUARDED_BY(mutex);
   size_t turn ABSL_GUARDED_BY(mutex) = 0;
   bool closed ABSL_GUARDED_BY(mutex) = false;
 };
@@ -169,25 +186,28 @@ Routers::Routers(const std::vector<std::string>& given, const rpc::Security* sec
 }
 
 Routers::~Routers() {
-  std::vector<std::shared_ptr<Router>> routers;
+  std::vector<std::shared_ptr<Router>> routers, leaving;
   {
     absl::MutexLock lock(&state_->mutex);
     state_->closed = true;
     routers.swap(state_->routers);
+    leaving.swap(state_->leaving);
   }
   thread_.join();
 }
 
 void Routers::Look() {
   constexpr absl::Duration kCount = absl::Seconds(1);
+  constexpr std::chrono::milliseconds kConnect(50);
   absl::Time due = absl::InfinitePast();
   while (true) {
     std::vector<std::pair<size_t, std::string>> ask;
-    std::vector<std::shared_ptr<Router>> known;
+    std::vector<std::shared_ptr<Router>> known, left;
     {
       absl::MutexLock lock(&state_->mutex);
       if (state_->closed) return;
       known = state_->routers;
+      left = state_->TakeLeft();
       const absl::Time now = absl::Now();
       if (now >= due) {
         due = now + state_->every;
@@ -200,6 +220,12 @@ void Routers::Look() {
       state_->resolver->Resolve(host, [weak = std::weak_ptr(state_), which](Resolver::Answer answer) {
         if (const auto state = weak.lock(); state != nullptr) state->Answer(which, answer);
       });
+    }
+    left.clear();
+    // gRPC has threads of its own from the first call on. Until then it looks after connections while
+    // somebody waits for them.
+    for (const auto& one : known) {
+      if (!one->Ready()) one->health->WaitForConnected(std::chrono::system_clock::now() + kConnect);
     }
     state_->probe.Routers(std::ranges::count_if(known, [](const auto& one) { return one->Ready(); }),
                           std::ssize(known));
@@ -221,7 +247,7 @@ std::shared_ptr<Router> Routers::Pick(std::string_view avoid) {
   // Equals have their turns.
   std::ranges::rotate(known, known.begin() + static_cast<ptrdiff_t>(turn % known.size()));
   const auto rank = [avoid, several = known.size() > 1](const std::shared_ptr<Router>& router) {
-    return std::tuple(several && router->address == avoid, several && !router->Ready(),
+    return std::tuple(several && !router->Ready(), router->address == avoid,
                       router->calls.load(std::memory_order_relaxed));
   };
   std::shared_ptr<Router> best;
@@ -267,12 +293,14 @@ void Pause::Then(absl::Duration pause, std::function<void()> what) {
               });
 }
 
-bool AnotherMayAnswer(const absl::Status& status) {
+bool AnotherMayAnswer(const absl::Status& status, bool began) {
   if (rpc::HasReason(status, v1::REASON_ROUTER_DRAINING)) return true;
-  // What a router says itself has a reason. gRPC tells a reset of a stream by its code, and a server that ends
-  // by CANCELLED.
-  return rpc::ReasonOf(status).empty() && (absl::IsUnavailable(status) || absl::IsCancelled(status) ||
-                                           absl::IsInternal(status) || absl::IsUnknown(status));
+  // A router's own errors have a reason.
+  if (!rpc::ReasonOf(status).empty()) return false;
+  if (absl::IsUnavailable(status)) return true;
+  // gRPC tells a reset of a stream by its code, and a server that ends by CANCELLED. A router that gives up a
+  // client that does not read resets the stream, too, and must not be asked for the rest.
+  return !began && (absl::IsCancelled(status) || absl::IsInternal(status) || absl::IsUnknown(status));
 }
 
 }  // namespace baton::gateway

@@ -59,7 +59,8 @@ class Routers {
   ~Routers();
 
   // The router of the next call, which counts as under way for as long as the pointer is held. `avoid`: the
-  // address at which the call failed before; another is taken if there is one. Null: no router is known.
+  // address at which the call failed before; another that is as ready is taken if there is one. Null: no
+  // router is known.
   std::shared_ptr<Router> Pick(std::string_view avoid = "");
 
   // Why Pick has none. UNAVAILABLE.
@@ -98,7 +99,7 @@ class Pause {
 };
 
 // The call may be made again at another router: it had no answer of a router, because the connection broke or
-// never was, or the router leaves.
-bool AnotherMayAnswer(const absl::Status& status);
+// never was, or the router leaves. `began`: something of an answer has come.
+bool AnotherMayAnswer(const absl::Status& status, bool began);
 
 }  // namespace baton::gateway

@@ -26,6 +26,8 @@ namespace {
 constexpr json::Limits kBodyLimits = {.values = 1'000'000, .members = 200'000};
 // From so many bytes on, reading a body or writing an answer takes the time of a hundred small ones.
 constexpr size_t kLargeBytes = 64 << 10;
+// A message grows by so much at most on its way to a router: keys, seeds, builds, and what a Resume has.
+constexpr size_t kAddedBytes = 1 << 10;
 
 // The context's length has no name in OpenAI's API: these are vLLM's and the one that most agents read.
 Json OpenAiModel(const v1::ModelInfo& model) {
@@ -158,7 +160,7 @@ std::optional<Json> Routes::Body(const Handle& exchange, const AnswerFormat& err
 // that ask for another try.
 bool Routes::Fits(const Handle& exchange, const google::protobuf::MessageLite& request) {
   const size_t bytes = request.ByteSizeLong();
-  if (bytes <= rpc::kMaxMessageBytes) return true;
+  if (bytes + kAddedBytes <= rpc::kMaxMessageBytes) return true;
   exchange->Answer(Refusal(413, exchange->request().path,
                            fmt::format("the request is a message of {} bytes to the router, which takes {}",
                                        bytes, rpc::kMaxMessageBytes)));
@@ -263,18 +265,31 @@ class Question : public std::enable_shared_from_this<Question<Request, Answer, C
     avoid_ = router->address;
     context_ = std::make_shared<grpc::ClientContext>();
     PassOn(exchange_->request(), context_.get());
-    const auto answer = std::make_shared<Answer>();
-    call_(*router, context_.get(), request_.get(), answer.get(),
-          [self = this->shared_from_this(), router, context = context_, request = request_,
-           answer](const grpc::Status& status) {
-            if (status.ok()) return self->OnAnswer(*answer);
-            self->exchange_->Post([self, told = rpc::FromGrpc(status)] { self->OnDone(told); });
+    struct Asked {
+      std::shared_ptr<Question> self;
+      std::shared_ptr<Router> router;  // whose channel the context holds
+      std::shared_ptr<const Request> request;
+      std::shared_ptr<grpc::ClientContext> context;
+      Answer answer;
+    };
+    auto asked = std::make_shared<Asked>(Asked{this->shared_from_this(), router, request_, context_, {}});
+    Asked& call = *asked;
+    call_(*router, call.context.get(), call.request.get(), &call.answer,
+          [held = std::make_shared<std::shared_ptr<Asked>>(std::move(asked))](const grpc::Status& status) {
+            // gRPC's threads must let go of no channel (Routers): what holds one goes to the server's.
+            std::shared_ptr<Asked> own = std::move(*held);
+            if (status.ok()) own->self->OnAnswer(own->answer);
+            const std::shared_ptr<CountedExchange> exchange = own->self->exchange_;
+            exchange->Post([own = std::move(own), told = rpc::FromGrpc(status)] { own->self->OnDone(told); });
           });
   }
 
   void OnDone(const absl::Status& status) {
-    if (gone_) return;
-    const auto pause = AnotherMayAnswer(status) ? tries_.Next() : std::nullopt;
+    context_ = nullptr;
+    // The client may take its answer slowly, and the exchange holds this until it has.
+    if (status.ok()) request_ = nullptr;
+    if (gone_ || status.ok()) return;
+    const auto pause = AnotherMayAnswer(status, /*began=*/false) ? tries_.Next() : std::nullopt;
     if (!pause.has_value()) return exchange_->Answer(ErrorResponse(InWordsOf(format_.api, status), format_));
     probe_.GoesOn(/*resumed=*/false);
     pause_.Then(*pause, [weak = this->weak_from_this()] {
@@ -287,8 +302,6 @@ class Question : public std::enable_shared_from_this<Question<Request, Answer, C
   }
 
   void OnAnswer(const Answer& answer) {
-    // The client may take its answer slowly, and the exchange holds this until it has.
-    exchange_->Post([self = this->shared_from_this()] { self->request_ = nullptr; });
     http::Response response = show_(answer);
     response.headers.insert(response.headers.end(), format_.headers.begin(), format_.headers.end());
     exchange_->Answer(std::move(response));
@@ -304,7 +317,7 @@ class Question : public std::enable_shared_from_this<Question<Request, Answer, C
   std::string avoid_;  // where it was asked last
   Tries tries_;
   Pause pause_;
-  std::shared_ptr<grpc::ClientContext> context_;  // of the last call; null before the first
+  std::shared_ptr<grpc::ClientContext> context_;  // of the call under way; null: there is none
   bool gone_ = false;
 };
 
@@ -438,7 +451,7 @@ void Routes::Ready(const Handle& exchange) {
         return ErrorResponse(absl::UnavailableError("no router sees a decode worker, or all are leaving"),
                              errors);
       },
-      // Who asks wants to know how it stands now.
+      // A probe wants to know how it stands now.
       Tries::None());
 }
 

@@ -84,13 +84,17 @@ std::shared_ptr<HeldAnswer> HeldAnswers::ById(admission::TenantId tenant, const 
 
 std::shared_ptr<HeldAnswer> HeldAnswers::ByIdOrNew(admission::TenantId tenant, const std::string& id,
                                                    const std::string& key, const std::string& digest,
-                                                   const Drawn& asked) {
+                                                   const Drawn& asked, bool not_held) {
   absl::MutexLock lock(&mutex_);
   const auto found = by_id_.find({tenant.value(), id});
   if (found != by_id_.end()) return held_.at(found->second).answer;
   // The client may have asked this router first, and not have heard of it.
   const auto same = by_key_.find({tenant.value(), key});
-  if (same == by_key_.end()) return Make(tenant, id, key, digest, asked);
+  if (same == by_key_.end()) {
+    auto made = Make(tenant, id, key, digest, asked);
+    held_.at(made.get()).not_held = not_held;
+    return made;
+  }
   const Held& held = held_.at(same->second);
   return Answers(held, digest, asked) ? held.answer : Make(tenant, id, "", digest, asked);
 }
@@ -162,7 +166,11 @@ void HeldAnswers::Update(const HeldAnswer& answer) {
       SetIdle(held, use->idle ? std::optional(clock_.Now()) : std::nullopt);
     }
     bytes_gauge_.Set(static_cast<double>(bytes_));
-    taken = MakeRoom(answer);
+    if (held.not_held && use->idle) {
+      taken = {Take(&answer)};
+    } else {
+      taken = MakeRoom(answer);
+    }
   }
   for (const auto& one : taken) one->Drop();
 }

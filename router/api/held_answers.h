@@ -46,11 +46,13 @@ class HeldAnswers {
                                                     const std::string& id);
   // The tenant's answer to the request `id`; null: it is not held.
   std::shared_ptr<HeldAnswer> ById(admission::TenantId tenant, const std::string& id);
+  // `not_held`: a new one is let go with its last client (RequestOptions.not_held).
+  //
   // The same; if it is not held, the answer to the same request that has the key, or a new one, with the key
   // unless another request has that.
   std::shared_ptr<HeldAnswer> ByIdOrNew(admission::TenantId tenant, const std::string& id,
-                                        const std::string& key, const std::string& digest,
-                                        const Drawn& asked);
+                                        const std::string& key, const std::string& digest, const Drawn& asked,
+                                        bool not_held);
 
   // By the answers: its bytes or its use may have changed; it is gone. Not with its lock held.
   void Update(const HeldAnswer& answer);
@@ -71,6 +73,7 @@ class HeldAnswers {
   struct Held {
     std::shared_ptr<HeldAnswer> answer;
     Drawn asked;  // of the request that it was made for
+    bool not_held = false;
     size_t bytes = 0;
     std::optional<absl::Time> idle_since;
   };

@@ -209,7 +209,7 @@ class RequestDriver final : public LiveCall,
   std::shared_ptr<ClientStream> client_;  // the answer that it computes, if that is held
   // The answer that its client reads, and its place there; null: the client reads from this driver alone.
   std::shared_ptr<HeldAnswer> held_;
-  // Of an answer that has a key and is not held (RequestOptions.not_held): it is charged by it.
+  // The name by which an answer with a key is charged that is not held (RequestOptions.not_held).
   std::optional<HeldAnswer::Name> not_held_;
   std::shared_ptr<HeldAnswer::Reader> reader_;
   ComputeAnew compute_;           // while it may be asked to

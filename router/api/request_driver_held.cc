@@ -63,7 +63,7 @@ template <typename Request>
 bool RequestDriver::Begin(size_t bytes, const std::shared_ptr<Request>& request, bool at_once) {
   const std::string& key = request->options().idempotency_key();
   const bool not_held = request->options().not_held();
-  if (!key.empty() && not_held) {
+  if (!key.empty() && not_held && context_.ledger != nullptr) {
     HeldAnswer::Name name{.tenant = tenant_->id,
                           .id = "",
                           .key = key,
@@ -72,8 +72,8 @@ bool RequestDriver::Begin(size_t bytes, const std::shared_ptr<Request>& request,
       not_held_ = name;
       return {};
     });
-    request->mutable_output()->set_even_frames(true);
   }
+  if (not_held) request->mutable_output()->set_even_frames(true);  // as DrawAs; after the digest
   if (key.empty() || not_held || context_.held == nullptr) {
     if (at_once) return PrepareOrCompile(bytes, request);
     Compute(bytes, request);
@@ -146,8 +146,9 @@ absl::Status RequestDriver::ResumeWith(const v1::ResumeRequest& resumed, size_t 
   }
   BATON_RETURN_IF_ERROR(Check(held.get()));
   FindAnswer find = [this, id = resumed.request_id(), key = held->options().idempotency_key(),
-                     asked = AskedOf(*held), digest = DigestOf(*held, 0, tenant_->salt)] {
-    return context_.held->ByIdOrNew(tenant_->id, id, key, digest, asked);
+                     asked = AskedOf(*held), digest = DigestOf(*held, 0, tenant_->salt),
+                     not_held = held->options().not_held()] {
+    return context_.held->ByIdOrNew(tenant_->id, id, key, digest, asked, not_held);
   };
   Join(std::move(find), {resumed.after_tokens().begin(), resumed.after_tokens().end()},
        [this, bytes, held](const std::optional<Drawn>& drawn) {

@@ -110,15 +110,9 @@ absl::Status RedisLedger::Add(const std::string& writer, int64_t batch, const st
     const LedgerSums zero;
     // An answer may be there twice: a later use builds on an earlier one.
     std::map<std::string, std::pair<std::string, std::string>> kept;  // before, and then
-    for (const AnswerUse& use : uses) {
-      const auto [place, is_new] = kept.try_emplace(use.answer);
-      if (is_new) {
-        BATON_ASSIGN_OR_RETURN(const Reply found,
-                               redis_.Run(std::vector<std::string>{"GET", AnswerName(use.answer)}));
-        place->second = {found.text, found.text};
-      }
-      all[use.key].Add(AddedUse(use, &place->second.second));
-    }
+    for (const AnswerUse& use : uses) kept.try_emplace(use.answer);
+    BATON_RETURN_IF_ERROR(Find(&kept));
+    for (const AnswerUse& use : uses) all[use.key].Add(AddedUse(use, &kept.at(use.answer).second));
     std::vector<std::string> values = {std::to_string(batch), kRememberSeconds,
                                        std::to_string(LedgerColumns(zero).size()),
                                        std::to_string(kept.size()), std::to_string(billing::kAnswerSeconds)};
@@ -139,6 +133,25 @@ absl::Status RedisLedger::Add(const std::string& writer, int64_t batch, const st
     if (done.number != kChanged) return absl::OkStatus();
   }
   return absl::UnavailableError("other routers add to the same answers");
+}
+
+absl::Status RedisLedger::Find(std::map<std::string, std::pair<std::string, std::string>>* kept) {
+  constexpr size_t kAtOnce = 500;
+  for (auto next = kept->begin(); next != kept->end();) {
+    std::vector<std::string> command = {"MGET"};
+    auto asked = next;
+    for (; asked != kept->end() && command.size() <= kAtOnce; ++asked)
+      command.push_back(AnswerName(asked->first));
+    BATON_ASSIGN_OR_RETURN(const Reply found, redis_.Run(command));
+    if (found.list.size() + 1 != command.size()) {
+      return absl::UnavailableError("the store answers with another number of values than it was asked for");
+    }
+    for (const Reply& one : found.list) {
+      next->second = {one.text, one.text};
+      ++next;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LedgerSheet> RedisLedger::Read(const std::string& first, const std::string& last) {

@@ -3,8 +3,10 @@
 // tenant, key, model and currency.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +28,9 @@ class RedisLedger : public billing::LedgerStore {
 
  private:
   explicit RedisLedger(const StoreOptions& options) : redis_(options) {}
+  // Fills in what is kept of each answer, twice.
+  absl::Status Find(std::map<std::string, std::pair<std::string, std::string>>* kept);
+
   Redis redis_;
 };
 

@@ -63,17 +63,17 @@ std::string TextOf(const std::string& stream) {
   return text;
 }
 
-// Two routers, of which the second has no call until the first has failed, for it says that it is not ready.
+// Two routers, of which the second has no call until the first has failed: the gateway knows it as the
+// second.
 class FailoverTest : public ::testing::Test {
  protected:
   void Begin(fakes::FakeInferenceOptions first, fakes::FakeInferenceOptions second) {
     first_ = std::make_unique<FakeInference>(std::move(first));
     second_ = std::make_unique<FakeInference>(std::move(second));
-    second_->SetServing(false);
-    Front({first_->address(), second_->address()}, 1);
+    Front({first_->address(), second_->address()}, 2);
   }
   void Front(const std::vector<std::string>& routers, int ready) {
-    auto gateway = Gateway::Start({.routers = routers});
+    auto gateway = Gateway::Start({.routers = routers, .resolve_every = absl::Milliseconds(10)});
     ASSERT_TRUE(gateway.ok()) << gateway.status();
     gateway_ = *std::move(gateway);
     ASSERT_TRUE(AwaitLine(gateway_->metrics(), "baton_gateway_routers_ready " + std::to_string(ready)));
@@ -167,11 +167,14 @@ TEST_F(FailoverTest, WithNothingOfTheAnswerItIsAskedForAnew) {
 }
 
 TEST_F(FailoverTest, OneOfSeveralPromptsGoesOn) {
-  Begin({.generate =
-             [](const v1::GenerateRequest& request) {
-               return request.text() == "b" ? Part({1, 2}, 2, Broken()) : AnswerWith({7}, 1);
-             }},
-        {.resume = [](const v1::ResumeRequest&) { return AnswerWith({2}, 1); }});
+  // They are spread over both.
+  const fakes::FakeInferenceOptions each = {
+      .generate =
+          [](const v1::GenerateRequest& request) {
+            return request.text() == "b" ? Part({1, 2}, 2, Broken()) : AnswerWith({7}, 1);
+          },
+      .resume = [](const v1::ResumeRequest&) { return AnswerWith({2}, 1); }};
+  Begin(each, each);
   const HttpAnswer answer = Ask(*gateway_, Post("/v1/completions", R"({"prompt": ["a", "b", "c"]})"));
   ASSERT_EQ(answer.status(), 200) << answer.body;
   const Json choices = Json::parse(answer.body)["choices"];
@@ -179,6 +182,61 @@ TEST_F(FailoverTest, OneOfSeveralPromptsGoesOn) {
   EXPECT_EQ(choices[0]["text"], "t7 ");
   EXPECT_EQ(choices[1]["text"], "t1 t2 ");
   EXPECT_EQ(choices[2]["text"], "t7 ");
+}
+
+// A rollout of new weights, say: the break is what the client hears of, after which it may try again.
+TEST_F(FailoverTest, WhereNoRouterGoesOnTheBreakIsTold) {
+  Begin({.chat =
+             [](const v1::ChatRequest&) {
+               return Part({1, 2}, 2, Broken());
+             }},
+        {.resume = [](const v1::ResumeRequest&) {
+          return Script{.steps = {},
+                        .end = rpc::WithReason(absl::FailedPreconditionError("another build"),
+                                               v1::REASON_BUILD_NOT_SERVED)};
+        }});
+  EXPECT_EQ(Ask(*gateway_, Post(kPath, kHi)).status(), 503);
+  EXPECT_EQ(second_->resume_requests().size(), 1u);
+}
+
+TEST_F(FailoverTest, ABusyRouterIsAskedAgain) {
+  int asked = 0;  // by one call after the other
+  Begin({.chat =
+             [](const v1::ChatRequest&) {
+               return Part({1, 2}, 2, Broken());
+             },
+         .resume = [](const v1::ResumeRequest&) { return Script{.steps = {}, .end = Broken()}; }},
+        {.resume = [&asked](const v1::ResumeRequest&) {
+          const absl::Status busy =
+              rpc::WithReason(absl::ResourceExhaustedError("busy"), v1::REASON_OVERLOADED);
+          return ++asked == 1 ? Script{.steps = {}, .end = rpc::WithRetryDelay(busy, absl::Milliseconds(1))}
+                              : AnswerWith({2}, 4);
+        }});
+  const HttpAnswer answer = Ask(*gateway_, Post(kPath, kHi));
+  ASSERT_EQ(answer.status(), 200) << answer.body;
+  EXPECT_EQ(Json::parse(answer.body)["choices"][0]["message"]["content"], "t1 t2 ");
+}
+
+TEST_F(FailoverTest, AClientsKeyDrawsTheSameSeedEverywhere) {
+  Begin({.chat = [](const v1::ChatRequest&) { return Script{.steps = {}, .end = Broken()}; }}, {});
+  const std::string asked = Post(kPath, kHi, "Idempotency-Key: once\r\n");
+  EXPECT_EQ(Ask(*gateway_, asked).status(), 200);
+  EXPECT_EQ(Ask(*gateway_, asked).status(), 200);
+  ASSERT_EQ(second_->chat_requests().size(), 2u);
+  for (const v1::ChatRequest& request : second_->chat_requests()) {
+    EXPECT_EQ(request.SerializeAsString(), first_->chat_requests().at(0).SerializeAsString());
+    EXPECT_FALSE(request.options().not_held());
+    EXPECT_TRUE(request.sampling().has_seed());
+  }
+}
+
+// A client that does not read is given up by the router, which resets the stream: nobody is asked for more.
+TEST_F(FailoverTest, AResetInTheMiddleIsNoLostRouter) {
+  for (const absl::Status& end : {absl::CancelledError(), absl::InternalError("RST_STREAM")}) {
+    Begin({.chat = [&](const v1::ChatRequest&) { return Part({1, 2}, 2, end); }}, {});
+    EXPECT_NE(Ask(*gateway_, Post(kPath, kHi)).status(), 200);
+    EXPECT_TRUE(second_->resume_requests().empty());
+  }
 }
 
 TEST_F(FailoverTest, WhatARouterSaysItselfIsTheAnswer) {
@@ -214,9 +272,8 @@ TEST_F(FailoverTest, QuestionsGoToAnotherRouter) {
   const std::string gone = first_->address();
   first_ = nullptr;
   second_ = std::make_unique<FakeInference>();
-  Front({gone, second_->address()}, 1);
-  second_->SetServing(false);  // now it is no better than the other
-  ASSERT_TRUE(AwaitLine(gateway_->metrics(), "baton_gateway_routers_ready 0"));
+  second_->SetServing(false);  // so it is no better than the other
+  Front({gone, second_->address()}, 0);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(Ask(*gateway_, "GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
     EXPECT_EQ(Ask(*gateway_, Post(kPath, kHi)).status(), 200);
@@ -230,7 +287,7 @@ TEST(RoutersTest, ACallGoesToTheReadyRouterWithTheFewest) {
   telemetry::Metrics metrics;
   Probe probe(metrics);
   Routers known({routers[0].address(), routers[1].address(), routers[2].address()}, nullptr, nullptr,
-                absl::Seconds(5), probe);
+                absl::Milliseconds(10), probe);
   ASSERT_TRUE(AwaitLine(metrics, "baton_gateway_routers_ready 2"));
   EXPECT_TRUE(AwaitLine(metrics, "baton_gateway_routers 3"));
   std::vector<std::shared_ptr<Router>> held;
@@ -289,19 +346,25 @@ TEST(RoutersTest, NamesAreAskedForAgain) {
   const std::string four = "127.0.0.1" + port, six = "[::1]" + port;
   EXPECT_EQ(known.Pick(six)->address, four);
   EXPECT_EQ(known.Pick(four)->address, six);
-  const std::shared_ptr<Router> held = known.Pick(six);
+  std::shared_ptr<Router> held = known.Pick(six);
   resolver->Say(std::vector<std::string>{"::1"});
   EXPECT_EQ(known.Pick(six)->address, six);
-  // A call that is under way has its router until it ends.
-  grpc::ClientContext context;
-  v1::ListModelsResponse models;
-  EXPECT_TRUE(held->inference.ListModels(&context, {}, &models).ok());
+  // A call that is under way has its router until it ends, and then it goes.
+  const std::weak_ptr<grpc::Channel> channel = held->channel;
+  {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    EXPECT_TRUE(held->inference.ListModels(&context, {}, &models).ok());
+  }
   // DNS is away: that says nothing of the routers.
   resolver->Say(absl::UnavailableError("no server answers"));
   EXPECT_NE(known.Pick(), nullptr);
   resolver->Say(absl::NotFoundError("no such name"));
   EXPECT_EQ(known.Pick(), nullptr);
   EXPECT_THAT(std::string(known.NoneKnown().message()), HasSubstr("routers.example: no such name"));
+  EXPECT_FALSE(channel.expired());
+  held = nullptr;
+  EXPECT_TRUE(Await([&] { return channel.expired(); }, "the end of a channel"));
 }
 
 TEST(RoutersTest, SaysWhatIsNoAddress) {
