@@ -2,6 +2,7 @@
 """The chart against a real Kubernetes API: every preset is checked, defaulted and admitted by a kube-apiserver, installed and upgraded by
 helm. What no schema knows shows here: fields that can't change, references between fields, admission, features that are off."""
 import copy
+import json
 import re
 import tempfile
 import unittest
@@ -124,6 +125,33 @@ class Api(unittest.TestCase):
             with self.subTest(f"to {one}"):
                 self.done(self.api.release("upgrade", "u", EVERY[one], "--reset-values"))
         self.done(self.api.helm("rollback", "u"))
+
+    def test_an_autoscaler_keeps_the_pods_that_it_finds(self):
+        """There is no controller here: what the API stores is what the chart and this test have said."""
+        self.gone("a")
+        base = "/apis/apps/v1/namespaces/ns/deployments"
+        roles = ("a-baton-router", "a-baton-prefill", "a-baton-decode", "a-baton-gateway", "a-baton-decode-more")
+        replicas = lambda: {role: self.api.ask("GET", f"{base}/{role}")[1]["spec"]["replicas"] for role in roles}
+
+        def release(verb, number, on):
+            values = {role: {"replicas": number, "autoscaling": {"enabled": on}} for role in ("router", "prefill", "decode", "gateway")}
+            values["models"] = {"more": {"model": {"name": "more", "source": "hostPath", "hostPath": {"path": "/m"}}}}
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                json.dump(values, file)
+                file.flush()
+                self.done(self.api.release(verb, "a", file.name))
+
+        release("install", 4, False)
+        self.assertEqual(set(replicas().values()), {4})
+        release("upgrade", 4, True)
+        self.assertEqual(set(replicas().values()), {4}, "switched on")
+        for role in roles:  # the autoscaler's work
+            scale = {"spec": {"replicas": 7}}
+            self.assertEqual(self.api.ask("PATCH", f"{base}/{role}/scale", scale, kind="application/merge-patch+json")[0], 200)
+        release("upgrade", 3, True)
+        self.assertEqual(set(replicas().values()), {7}, "an upgrade while it is on")
+        release("upgrade", 3, False)
+        self.assertEqual(set(replicas().values()), {3}, "switched off")
 
     def test_the_api_refuses_what_a_schema_takes(self):
         """Or this test would be worth nothing."""

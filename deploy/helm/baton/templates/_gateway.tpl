@@ -32,8 +32,8 @@ metadata:
     {{- include "baton.labels" . | nindent 4 }}
     app.kubernetes.io/component: gateway
 spec:
-  {{- if not $r.autoscaling.enabled }}
-  replicas: {{ $r.replicas }}
+  {{- with include "baton.replicas" (dict "root" . "r" $r "name" $name) }}
+  {{- . | nindent 2 }}
   {{- end }}
   strategy:
     type: RollingUpdate

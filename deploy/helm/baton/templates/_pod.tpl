@@ -26,8 +26,8 @@ spec:
   updateStrategy:
     type: RollingUpdate
   {{- else }}
-  {{- if not $r.autoscaling.enabled }}
-  replicas: {{ $r.replicas }}
+  {{- with include "baton.replicas" $pod }}
+  {{- . | nindent 2 }}
   {{- end }}
   # A new worker loads its model before it counts.
   progressDeadlineSeconds: {{ add 120 (mul (int $r.probes.startup.periodSeconds) (int $r.probes.startup.failureThreshold)) }}
@@ -61,6 +61,20 @@ spec:
         {{- end }}
     spec:
       {{- include "baton.podSpec" $pod | nindent 6 }}
+{{- end -}}
+
+{{/*
+The replicas of a Deployment. An autoscaler's number is said again as it stands: a number that was in the release before and is missing now would be taken back,
+and the API puts 1 in its place. Without a cluster (helm template) or a Deployment there is nothing to say. dict: root, r, name.
+*/}}
+{{- define "baton.replicas" -}}
+{{- if not .r.autoscaling.enabled -}}
+replicas: {{ .r.replicas }}
+{{- else -}}
+{{- with lookup "apps/v1" "Deployment" .root.Release.Namespace .name -}}
+replicas: {{ .spec.replicas }}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
