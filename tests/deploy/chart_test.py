@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, what it refuses is
-chart_mistakes_test.py's."""
+"""The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, parent charts are
+chart_parent_test.py's, what it refuses is chart_mistakes_test.py's."""
 import pathlib
 import re
 import shutil
@@ -169,7 +169,7 @@ class Node(unittest.TestCase):
         monitor = self.release(observability={"serviceMonitor": {"enabled": True}}).one("ServiceMonitor", "r-baton")
         endpoints = {one["port"]: {label["targetLabel"]: label.get("replacement") for label in one["relabelings"]} for one in monitor["spec"]["endpoints"]}
         self.assertEqual(set(endpoints), {"metrics", "m-prefill-0", "m-prefill-1", "m-decode-0", "m-decode-1", "m-decode-2"})
-        self.assertEqual(endpoints["m-decode-2"], {"release": None, "component": "decode", "pod": "$1-decode-2"})
+        self.assertEqual(endpoints["m-decode-2"], {"release": "r", "component": "decode", "pod": "$1-decode-2"})
         self.assertEqual(endpoints["m-prefill-1"]["component"], "prefill")
 
     def test_keys_of_every_role_hold_here_too(self):

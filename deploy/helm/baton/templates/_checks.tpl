@@ -29,6 +29,9 @@
 
 {{- define "baton.checks" -}}
 {{- $v := .Values -}}
+{{- if and (hasKey $v "enabled") (not $v.enabled) -}}
+{{- include "baton.refuse" (list $ "enabled is false: it is a parent chart's, for the `condition` of its dependency, and alone it would leave nothing out") -}}
+{{- end -}}
 {{- if not (regexMatch "^[a-z]" (include "baton.fullname" $)) -}}
 {{- include "baton.refuse" (list $ (printf "%s begins the names of Services, which begin with a letter: set fullnameOverride" (include "baton.fullname" $))) -}}
 {{- end -}}

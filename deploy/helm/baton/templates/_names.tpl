@@ -7,10 +7,15 @@ pods, are within 63. Releases may have dots, and names of Services may not.
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else -}}
-{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $name := default .Chart.Name .Values.nameOverride | lower | replace "_" "-" -}}
 {{- $release := .Release.Name | replace "." "-" -}}
 {{- ternary $release (printf "%s-%s" $release $name) (contains $name $release) | trunc 46 | trimSuffix "-" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The label by which metrics are told apart: the release's name, and where a parent chart has this one under several names (alias), the objects' prefix. */}}
+{{- define "baton.release" -}}
+{{- ternary .Release.Name (include "baton.fullname" .) (eq .Chart.Name "baton") -}}
 {{- end -}}
 
 {{- define "baton.selector" -}}

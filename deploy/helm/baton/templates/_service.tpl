@@ -130,7 +130,7 @@ release, so pools of `models` go without them.
 {{- $a := $r.autoscaling -}}
 {{- $component := include "baton.component" . -}}
 {{- $name := printf "%s-%s" (include "baton.fullname" $root) $component -}}
-{{- $of := printf "namespace=\"%s\",release=\"%s\"" $root.Release.Namespace $root.Release.Name -}}
+{{- $of := printf "namespace=\"%s\",release=\"%s\"" $root.Release.Namespace (include "baton.release" $root) -}}
 {{- $pods := $of -}}
 {{- if or $root.pool $root.Values.models -}}{{- $pods = printf "%s,pod=~\"%s-[a-z0-9]+-[a-z0-9]+\"" $of $name -}}{{- end -}}
 {{- if $a.enabled }}
@@ -180,7 +180,7 @@ spec:
           name: baton_ttft_p95_seconds
           selector:
             matchLabels:
-              release: {{ $root.Release.Name }}
+              release: {{ include "baton.release" $root }}
         target:
           type: Value
           value: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
@@ -200,7 +200,7 @@ spec:
           name: baton_tpot_p95_seconds
           selector:
             matchLabels:
-              release: {{ $root.Release.Name }}
+              release: {{ include "baton.release" $root }}
         target:
           type: Value
           value: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
