@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, parent charts are
-chart_parent_test.py's, what it refuses is chart_mistakes_test.py's."""
+"""The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, what it passes on is
+chart_extras_test.py's, parent charts are chart_parent_test.py's, what it refuses is chart_mistakes_test.py's."""
 import pathlib
 import re
 import shutil

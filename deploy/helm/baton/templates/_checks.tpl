@@ -48,6 +48,16 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- with $v.observability -}}
+{{- if .serviceMonitor.scrapeTimeout -}}
+{{- if gt (include "baton.milliseconds" .serviceMonitor.scrapeTimeout | int64) (include "baton.milliseconds" .serviceMonitor.interval | int64) -}}
+{{- include "baton.refuse" (list $ (printf "observability.serviceMonitor.scrapeTimeout (%s) is more than interval (%s), which Prometheus does not take" .serviceMonitor.scrapeTimeout .serviceMonitor.interval)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .prometheusAuth.modes (not .prometheusAuth.authenticationRef) -}}
+{{- include "baton.refuse" (list $ "observability.prometheusAuth.modes needs what to sign in with: name a TriggerAuthentication in observability.prometheusAuth.authenticationRef") -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq $v.model.source "image") (not $v.model.image.path) -}}
 {{- include "baton.refuse" (list $ "model.source is image: name the folder in model.image.path") -}}
 {{- end -}}
@@ -190,6 +200,34 @@
 {{- range $label, $value := $r.podLabels -}}
 {{- if or (hasPrefix "app.kubernetes.io/" $label) (hasKey $v.commonLabels $label) -}}
 {{- include "baton.refuse" (list $ (printf "%s.podLabels: %s is a label of the chart's own, or one of commonLabels" $role $label)) -}}
+{{- end -}}
+{{- end -}}
+{{- $names := dict $role true -}}
+{{- if and (ne $role "gateway") (include "baton.downloads" $) -}}{{- $_ := set $names "model" true -}}{{- end -}}
+{{- range $key := list "extraInitContainers" "extraContainers" -}}
+{{- range index $r $key -}}
+{{- if hasKey $names .name -}}
+{{- include "baton.refuse" (list $ (printf "%s.%s: there is another container %s in the pod" $role $key .name)) -}}
+{{- end -}}
+{{- $_ := set $names .name true -}}
+{{- end -}}
+{{- end -}}
+{{- range $label, $value := $r.service.labels -}}
+{{- if or (hasPrefix "app.kubernetes.io/" $label) (hasKey $v.commonLabels $label) -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.labels: %s is a label of the chart's own, or one of commonLabels" $role $label)) -}}
+{{- end -}}
+{{- end -}}
+{{- $spec := $r.service.spec | default dict -}}
+{{- range $key := list "loadBalancerClass" "loadBalancerIP" "loadBalancerSourceRanges" "allocateLoadBalancerNodePorts" "healthCheckNodePort" -}}
+{{- if and (hasKey $spec $key) (ne $r.service.type "LoadBalancer") -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.spec.%s is of a Service of type LoadBalancer, and %s.service.type is %s" $role $key $role $r.service.type)) -}}
+{{- end -}}
+{{- end -}}
+{{- if eq ($r.service.type | default "") "ClusterIP" -}}
+{{- range $key, $value := dict "spec.externalTrafficPolicy" $spec.externalTrafficPolicy "nodePort" $r.service.nodePort "grpcNodePort" $r.service.grpcNodePort -}}
+{{- if $value -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.%s is of a Service that nodes have a port for, and %s.service.type is ClusterIP: set it to NodePort or LoadBalancer" $role $key $role)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $passed := dict -}}

@@ -18,6 +18,18 @@ pods, are within 63. Releases may have dots, and names of Services may not.
 {{- ternary .Release.Name (include "baton.fullname" .) (eq .Chart.Name "baton") -}}
 {{- end -}}
 
+{{/*
+metadata of what Prometheus and Grafana pick up. In a namespace for such objects their names have the release's, since releases of other namespaces have theirs there, too.
+dict: root, name (what follows the prefix).
+*/}}
+{{- define "baton.observedName" -}}
+{{- $namespace := .root.Values.observability.namespace -}}
+name: {{ include "baton.fullname" .root }}{{ .name }}{{ if $namespace }}-{{ .root.Release.Namespace }}{{ end }}
+{{- with $namespace }}
+namespace: {{ . }}
+{{- end }}
+{{- end -}}
+
 {{- define "baton.selector" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -73,6 +85,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $units := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
 {{- $unit := regexFind "[A-Za-z]*$" (toString .) | trimSuffix "B" -}}
 {{- mulf (regexFind "^[0-9.]+" (toString .)) (get $units $unit | default 1.0) -}}
+{{- end -}}
+
+{{/* A duration of Prometheus in one unit, as in 15s, 2m or 500ms. */}}
+{{- define "baton.milliseconds" -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- mul (trimSuffix $unit .) (get (dict "ms" 1 "s" 1000 "m" 60000) $unit) -}}
 {{- end -}}
 
 {{/* imagePullSecrets of pods: the chart's and a parent chart's (global), each a name or {name: ...}. */}}

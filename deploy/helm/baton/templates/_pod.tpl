@@ -94,6 +94,18 @@ maxSurge: {{ $surge }}
 maxUnavailable: {{ $unavailable }}
 {{- end -}}
 
+{{/* Where a pod runs: by its role's own keys and by those of all pods. Labels of nodes and tolerations add up, and for the rest the role's own wins. dict: root, r. */}}
+{{- define "baton.scheduling" -}}
+{{- $v := .root.Values -}}
+{{- $keys := dict -}}
+{{- range $key := list "priorityClassName" "runtimeClassName" "schedulerName" "affinity" -}}
+{{- with index $.r $key | default (index $v $key) -}}{{- $_ := set $keys $key . -}}{{- end -}}
+{{- end -}}
+{{- with merge (deepCopy .r.nodeSelector) $v.nodeSelector -}}{{- $_ := set $keys "nodeSelector" . -}}{{- end -}}
+{{- with concat $v.tolerations .r.tolerations -}}{{- $_ := set $keys "tolerations" . -}}{{- end -}}
+{{- with $keys -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}
+
 {{- define "baton.podSpec" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
@@ -106,18 +118,17 @@ terminationGracePeriodSeconds: {{ if kindIs "invalid" $r.terminationGracePeriodS
 {{- with include "baton.pullSecrets" $root }}
 {{- . | nindent 0 }}
 {{- end }}
-{{- with $r.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- with $r.runtimeClassName }}
-runtimeClassName: {{ . }}
-{{- end }}
-{{- with $r.schedulerName }}
-schedulerName: {{ . }}
+{{- with include "baton.scheduling" (dict "root" $root "r" $r) }}
+{{- . | nindent 0 }}
 {{- end }}
 {{- if $r.hostNetwork }}
 hostNetwork: true
+{{- if not $r.podSpec.dnsPolicy }}
 dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- end }}
+{{- with $r.podSpec }}
+{{- toYaml . | nindent 0 }}
 {{- end }}
 {{- $worker := ne $role "router" }}
 {{- $nccl := and $worker (eq $v.link.name "nccl") }}
@@ -134,18 +145,6 @@ securityContext:
   {{- toYaml $podSecurity | nindent 2 }}
 {{- with $r.resourceClaims }}
 resourceClaims:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $r.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $r.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $r.affinity }}
-affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $r.topologySpreadConstraints }}
@@ -216,6 +215,10 @@ containers:
       {{- with $r.extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
+    {{- with $r.extraEnvFrom }}
+    envFrom:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     ports:
       {{- if eq $role "node" }}
       {{- range include "baton.nodeWorkers" $root | fromYamlArray }}
@@ -355,6 +358,9 @@ containers:
       {{- with $r.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
+  {{- with $r.extraContainers }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 volumes:
   - name: tmp
     emptyDir:
