@@ -76,6 +76,22 @@
 {{- if not $v.model.s3.url -}}{{- include "baton.refuse" (list $ "model.source is s3: give the folder's address in model.s3.url") -}}{{- end -}}
 {{- if not $v.model.s3.files -}}{{- include "baton.refuse" (list $ "model.source is s3: list the files and their SHA-256 in model.s3.files") -}}{{- end -}}
 {{- end -}}
+{{- if include "baton.downloads" $ -}}
+{{- $files := (index $v.model $v.model.source).files -}}
+{{- if and $v.model.file (not (hasKey $files $v.model.file)) -}}
+{{- include "baton.refuse" (list $ (printf "model.file is %s, and model.%s.files does not list it: give its SHA-256 there" $v.model.file $v.model.source)) -}}
+{{- end -}}
+{{- if not (or $v.model.file (hasKey $files "config.json")) -}}
+{{- range $name, $sum := $files -}}
+{{- if hasSuffix ".gguf" $name -}}
+{{- include "baton.refuse" (list $ (printf "model.%s.files has a GGUF file and no config.json: name the file in model.file (%s)" $v.model.source $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch "-[0-9]{5}-of-[0-9]{5}[.]gguf$" $v.model.file -}}
+{{- include "baton.refuse" (list $ (printf "model.file is %s, one of several parts, and a model in several GGUF files is not read: merge them into one" $v.model.file)) -}}
+{{- end -}}
 {{- if and $v.tls.enabled (not $v.tls.existingSecret) (not $v.tls.certManager.enabled) -}}
 {{- include "baton.refuse" (list $ "tls.enabled: name a Secret in tls.existingSecret or set tls.certManager.enabled") -}}
 {{- end -}}

@@ -138,6 +138,7 @@ a folder is from is not inherited, so that no model is made of another one's fil
 {{- $_ := set (index $values.model $from) $field $empty -}}
 {{- end -}}
 {{- end -}}
+{{- $_ := set $values.model "file" "" -}}
 {{- $_ := set $values.node "enabled" false -}}
 {{- $_ := set $values "models" dict -}}
 {{- $_ := mergeOverwrite $values (deepCopy (pick $one "model" "prefill" "decode")) -}}
