@@ -117,6 +117,7 @@ class Api(unittest.TestCase):
                     made |= {one["metadata"]["name"].removeprefix(release) for one in items}
                 self.assertEqual(made, {one["metadata"]["name"].removeprefix("r") for one in Release(load(path)).workloads()})
                 self.assertIn("-baton-router", made)
+                self.done(self.api.helm("uninstall", release))  # dashboards are of one release
 
     def test_helm_upgrades_from_preset_to_preset(self):
         """Around all of them and back the same way, so that pools become nodes' pods and those pools again; then back by rollback."""
@@ -128,6 +129,21 @@ class Api(unittest.TestCase):
             with self.subTest(f"to {one}"):
                 self.done(self.api.release("upgrade", "u", EVERY[one], "--reset-values"))
         self.done(self.api.helm("rollback", "u"))
+
+    def test_dashboards_are_of_one_release(self):
+        on = ["--set", "observability.dashboards.enabled=true", "--set", "observability.namespace=monitoring"]
+        for name in ("d", "e"):
+            self.gone(name)
+        self.done(self.api.release("install", "d", None, *on))
+        self.done(self.api.release("upgrade", "d", None, *on))
+        second = self.api.release("install", "e", None, *on)
+        self.assertNotEqual(second.returncode, 0)
+        self.assertIn("release d in ns, and they show all releases: leave it off here", second.stderr)
+        address = "/apis/apps/v1/namespaces/ns/deployments/e-baton-decode"
+        self.assertEqual(self.api.ask("GET", address)[0], 404, "nothing is made")
+        self.done(self.api.release("install", "e"))
+        self.done(self.api.helm("uninstall", "d"))
+        self.done(self.api.release("upgrade", "e", None, *on))
 
     def test_an_autoscaler_keeps_the_pods_that_it_finds(self):
         """There is no controller here: what the API stores is what the chart and this test have said."""

@@ -117,7 +117,7 @@ class Observability(unittest.TestCase):
             self.assertEqual(each["metadata"]["namespace"], "monitoring")
         # Fleets of one name in two namespaces meet there.
         other = Release({"observability": {**on, "namespace": "monitoring"}}, namespace="other")
-        names = lambda release: {each["metadata"]["name"] for each in release.objects if each["metadata"].get("namespace") == "monitoring"}
+        names = lambda release: {each["metadata"]["name"] for kind in ("ServiceMonitor", "PrometheusRule") for each in release.all(kind)}
         self.assertFalse(names(one) & names(other))
         self.assertNotIn("namespaceSelector", Release({"observability": on}).one("ServiceMonitor", "r-baton")["spec"])
 

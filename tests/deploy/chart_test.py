@@ -449,7 +449,15 @@ class Observability(unittest.TestCase):
         self.assertGreaterEqual(len(maps), 7)
         for one in maps:
             for text in one["data"].values():
-                self.assertTrue(json.loads(text)["panels"])
+                panels = [panel for panel in json.loads(text)["panels"] if panel["type"] != "row"]
+                # With a longer interval of scrapes than Grafana knows of, rates would be empty.
+                self.assertEqual({target["interval"] for panel in panels for target in panel["targets"]}, {"7s"})
+
+    def test_a_grafana_has_the_dashboards_once(self):
+        """They have variables for namespaces and releases; files of one name from two releases would take each other's place, and two files of one uid are refused by Grafana."""
+        names = lambda **of: {one["metadata"]["name"] for one in Release(self.ON, **of).all("ConfigMap")}
+        self.assertEqual(names(), names(name="q"))
+        self.assertIn("baton-dashboard-overview", names())
 
     def test_off(self):
         release = Release()

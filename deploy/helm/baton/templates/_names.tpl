@@ -18,13 +18,10 @@ pods, are within 63. Releases may have dots, and names of Services may not.
 {{- ternary .Release.Name (include "baton.fullname" .) (eq .Chart.Name "baton") -}}
 {{- end -}}
 
-{{/*
-metadata of what Prometheus and Grafana pick up. In a namespace for such objects their names have the release's, since releases of other namespaces have theirs there, too.
-dict: root, name (what follows the prefix).
-*/}}
+{{/* The name of what Prometheus picks up. In a namespace for such objects it has the release's, since releases of other namespaces have theirs there, too. */}}
 {{- define "baton.observedName" -}}
-{{- $namespace := .root.Values.observability.namespace -}}
-name: {{ include "baton.fullname" .root }}{{ .name }}{{ if $namespace }}-{{ .root.Release.Namespace }}{{ end }}
+{{- $namespace := .Values.observability.namespace -}}
+name: {{ include "baton.fullname" . }}{{ if $namespace }}-{{ .Release.Namespace }}{{ end }}
 {{- with $namespace }}
 namespace: {{ . }}
 {{- end }}
