@@ -3,7 +3,7 @@
 import sys
 import unittest
 
-from chart import CHART, HUB, Refused, Release
+from chart import CHART, HUB, Refused, Release, each
 
 EVERY = ("router", "prefill", "decode", "node", "gateway")
 
@@ -60,6 +60,14 @@ class Pods(unittest.TestCase):
         self.assertEqual((pod["nodeSelector"], pod["tolerations"], pod["runtimeClassName"]), ({"a": "b", "b": "c"}, own["tolerations"], "special"))
         self.assertNotIn("affinity", pod, "it would keep away from routers")
 
+    def test_what_is_taken_away_is_not_missed(self):
+        """null takes a default away, and values of an older chart have no new keys (--reuse-values)."""
+        gone = {key: None for key in ("podSpec", "extraContainers", "extraInitContainers", "extraEnvFrom", "nodeSelector", "tolerations", "affinity")}
+        common = {key: None for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName", "extraObjects")}
+        keda = {"autoscaling": {"enabled": True, "kind": "keda"}}
+        one = Release({**common, **{role: gone for role in ("router", "gateway")}, **{role: {**gone, "service": None, **keda} for role in ("prefill", "decode")}, "observability": {"prometheusAuth": None, "namespace": None}})
+        self.assertEqual({role: sorted(one.pod(role)) for role in ("decode", "gateway")}, {role: sorted(Release().pod(role)) for role in ("decode", "gateway")})
+
     def test_pools_of_models_have_them_too(self):
         values = {"decode": {"extraContainers": [{"name": "proxy", "image": "i"}]}, "nodeSelector": {"a": "b"}}
         values["models"] = {"more": {"model": {"name": "more", "source": "hostPath", "hostPath": {"path": "/m"}}, "decode": {"podSpec": {"hostUsers": False}}}}
@@ -105,6 +113,14 @@ class Observability(unittest.TestCase):
             for one in endpoints:
                 self.assertEqual((one["scrapeTimeout"], one["metricRelabelings"]), ("20s", drop))
                 self.assertEqual((len(one["relabelings"]), one["relabelings"][-1:]), (4, relabel), "after the chart's own")
+
+    def test_alerts_can_be_left_out(self):
+        groups = lambda **more: Release({"observability": {"prometheusRule": {"enabled": True, **more}}}).one("PrometheusRule", "r-baton")["spec"]["groups"]
+        rules = lambda groups: [rule for group in groups for rule in group["rules"]]
+        wanted = [rule for rule in rules(groups()) if rule.get("alert") not in ("BatonPreemptions", "BatonOverload")]
+        left = groups(disabled=["BatonPreemptions", "BatonOverload"])
+        self.assertEqual(rules(left), wanted)
+        self.assertEqual([group["name"] for group in left], [group["name"] for group in groups()])
 
     def test_a_namespace_of_their_own(self):
         on = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
@@ -157,9 +173,12 @@ class Mistakes(unittest.TestCase):
         "a way to sign in with nothing": ({"observability": {"prometheusAuth": {"modes": "basic"}}}, ["prometheusAuth.authenticationRef"]),
         "an unknown way to sign in": ({"observability": {"prometheusAuth": {"modes": "oauth", "authenticationRef": {"name": "a"}}}}, ["modes"]),
         "a reference without a name": ({"observability": {"prometheusAuth": {"authenticationRef": {"kind": "TriggerAuthentication"}}}}, ["authenticationRef"]),
+        "an alert that there is not": ({"observability": {"prometheusRule": {"enabled": True, "disabled": ["BatonPreemption"]}}}, ["prometheusRule.disabled", "BatonPreemption", "runbook"]),
         "an object without a kind": ({"extraObjects": [{"metadata": {"name": "a"}}]}, ["extraObjects"]),
         "objects by name": ({"extraObjects": {"a": {}}}, ["extraObjects"]),
         "a worker's Service of another type": ({"decode": {"service": {"type": "LoadBalancer"}}}, ["type"]),
+        "another model's download twice": ({"models": {"more": {"model": {**HUB, "name": "more"}}}, "router": {"extraContainers": [{"name": "model-more", "image": "i"}]}}, ["router.extraContainers", "another container model-more"]),
+        "a plugin's container twice": ({**each({"gpus": 1}), "link": {"name": "nccl", "plugin": {"image": "p"}}, "decode": {"gpus": 1, "extraInitContainers": [{"name": "nccl-plugin", "image": "i"}]}}, ["decode.extraInitContainers", "another container nccl-plugin"]),
         "a download's container twice": ({"model": HUB, "decode": {"extraInitContainers": [{"name": "model", "image": "i"}]}}, ["decode.extraInitContainers", "another container model"]),
     }  # fmt: skip
 

@@ -54,7 +54,8 @@
 {{- include "baton.refuse" (list $ (printf "observability.serviceMonitor.scrapeTimeout (%s) is more than interval (%s), which Prometheus does not take" .serviceMonitor.scrapeTimeout .serviceMonitor.interval)) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .prometheusAuth.modes (not .prometheusAuth.authenticationRef) -}}
+{{- $auth := .prometheusAuth | default dict -}}
+{{- if and $auth.modes (not $auth.authenticationRef) -}}
 {{- include "baton.refuse" (list $ "observability.prometheusAuth.modes needs what to sign in with: name a TriggerAuthentication in observability.prometheusAuth.authenticationRef") -}}
 {{- end -}}
 {{- end -}}
@@ -219,7 +220,11 @@
 {{- end -}}
 {{- end -}}
 {{- $names := dict $role true -}}
-{{- if and (ne $role "gateway") (include "baton.downloads" $) -}}{{- $_ := set $names "model" true -}}{{- end -}}
+{{- include "baton.setPools" $ -}}
+{{- range $pool := ternary (prepend (values $.pools) $) (ternary list (list $) (eq $role "gateway")) (eq $role "router") -}}
+{{- if include "baton.downloads" $pool -}}{{- $_ := set $names (printf "model%s" (include "baton.suffix" $pool)) true -}}{{- end -}}
+{{- end -}}
+{{- if and (not (has $role (list "router" "gateway"))) (eq $v.link.name "nccl") $v.link.plugin.image -}}{{- $_ := set $names "nccl-plugin" true -}}{{- end -}}
 {{- range $key := list "extraInitContainers" "extraContainers" -}}
 {{- range index $r $key -}}
 {{- if hasKey $names .name -}}
@@ -228,19 +233,20 @@
 {{- $_ := set $names .name true -}}
 {{- end -}}
 {{- end -}}
-{{- range $label, $value := $r.service.labels -}}
+{{- $service := $r.service | default dict -}}
+{{- range $label, $value := $service.labels -}}
 {{- if or (hasPrefix "app.kubernetes.io/" $label) (hasKey $v.commonLabels $label) -}}
 {{- include "baton.refuse" (list $ (printf "%s.service.labels: %s is a label of the chart's own, or one of commonLabels" $role $label)) -}}
 {{- end -}}
 {{- end -}}
-{{- $spec := $r.service.spec | default dict -}}
+{{- $spec := $service.spec | default dict -}}
 {{- range $key := list "loadBalancerClass" "loadBalancerIP" "loadBalancerSourceRanges" "allocateLoadBalancerNodePorts" "healthCheckNodePort" -}}
-{{- if and (hasKey $spec $key) (ne $r.service.type "LoadBalancer") -}}
-{{- include "baton.refuse" (list $ (printf "%s.service.spec.%s is of a Service of type LoadBalancer, and %s.service.type is %s" $role $key $role $r.service.type)) -}}
+{{- if and (hasKey $spec $key) (ne $service.type "LoadBalancer") -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.spec.%s is of a Service of type LoadBalancer, and %s.service.type is %s" $role $key $role $service.type)) -}}
 {{- end -}}
 {{- end -}}
-{{- if eq ($r.service.type | default "") "ClusterIP" -}}
-{{- range $key, $value := dict "spec.externalTrafficPolicy" $spec.externalTrafficPolicy "nodePort" $r.service.nodePort "grpcNodePort" $r.service.grpcNodePort -}}
+{{- if eq ($service.type | default "") "ClusterIP" -}}
+{{- range $key, $value := dict "spec.externalTrafficPolicy" $spec.externalTrafficPolicy "nodePort" $service.nodePort "grpcNodePort" $service.grpcNodePort -}}
 {{- if $value -}}
 {{- include "baton.refuse" (list $ (printf "%s.service.%s is of a Service that nodes have a port for, and %s.service.type is ClusterIP: set it to NodePort or LoadBalancer" $role $key $role)) -}}
 {{- end -}}

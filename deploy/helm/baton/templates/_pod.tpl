@@ -101,8 +101,8 @@ maxUnavailable: {{ $unavailable }}
 {{- range $key := list "priorityClassName" "runtimeClassName" "schedulerName" "affinity" -}}
 {{- with index $.r $key | default (index $v $key) -}}{{- $_ := set $keys $key . -}}{{- end -}}
 {{- end -}}
-{{- with merge (deepCopy .r.nodeSelector) $v.nodeSelector -}}{{- $_ := set $keys "nodeSelector" . -}}{{- end -}}
-{{- with concat $v.tolerations .r.tolerations -}}{{- $_ := set $keys "tolerations" . -}}{{- end -}}
+{{- with merge (deepCopy (.r.nodeSelector | default dict)) ($v.nodeSelector | default dict) -}}{{- $_ := set $keys "nodeSelector" . -}}{{- end -}}
+{{- with concat ($v.tolerations | default list) (.r.tolerations | default list) -}}{{- $_ := set $keys "tolerations" . -}}{{- end -}}
 {{- with $keys -}}{{- toYaml . -}}{{- end -}}
 {{- end -}}
 
@@ -123,7 +123,7 @@ terminationGracePeriodSeconds: {{ if kindIs "invalid" $r.terminationGracePeriodS
 {{- end }}
 {{- if $r.hostNetwork }}
 hostNetwork: true
-{{- if not $r.podSpec.dnsPolicy }}
+{{- if not (hasKey ($r.podSpec | default dict) "dnsPolicy") }}
 dnsPolicy: ClusterFirstWithHostNet
 {{- end }}
 {{- end }}

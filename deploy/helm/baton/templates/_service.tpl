@@ -10,7 +10,7 @@ type: {{ .type }}
 {{- define "baton.service" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
-{{- $service := (index $root.Values $role).service -}}
+{{- $service := (index $root.Values $role).service | default dict -}}
 {{- $component := include "baton.component" . }}
 apiVersion: v1
 kind: Service
@@ -248,12 +248,12 @@ spec:
     - type: prometheus
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        {{- with $root.Values.observability.prometheusAuth.modes }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
         authModes: {{ . }}
         {{- end }}
         query: {{ printf "sum(baton_prefill_pending_tokens{%s})" $pods | squote }}
         threshold: {{ $a.targetPendingTokens | quote }}
-      {{- with $root.Values.observability.prometheusAuth.authenticationRef }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
       authenticationRef:
         {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -262,12 +262,12 @@ spec:
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        {{- with $root.Values.observability.prometheusAuth.modes }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
         authModes: {{ . }}
         {{- end }}
         query: {{ printf "(max(baton:ttft_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
-      {{- with $root.Values.observability.prometheusAuth.authenticationRef }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
       authenticationRef:
         {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -277,12 +277,12 @@ spec:
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        {{- with $root.Values.observability.prometheusAuth.modes }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
         authModes: {{ . }}
         {{- end }}
         query: {{ printf "100 * avg(baton:kv_used:ratio{%s,component=\"decode\"})" $pods | squote }}
         threshold: {{ $a.targetKvPercent | quote }}
-      {{- with $root.Values.observability.prometheusAuth.authenticationRef }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
       authenticationRef:
         {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -291,12 +291,12 @@ spec:
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        {{- with $root.Values.observability.prometheusAuth.modes }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
         authModes: {{ . }}
         {{- end }}
         query: {{ printf "(max(baton:tpot_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
-      {{- with $root.Values.observability.prometheusAuth.authenticationRef }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
       authenticationRef:
         {{- toYaml . | nindent 8 }}
       {{- end }}
