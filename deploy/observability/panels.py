@@ -9,6 +9,8 @@ import colours
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 ALL = 'namespace=~"$namespace",release=~"$release"'
 ONE = ALL + ',pod=~"$worker"'
+# The least step of queries: how often Prometheus asks, or $__rate_interval may hold one sample and rates are empty. The chart puts its own interval here.
+STEP = "15s"
 TENANT = ALL + ',tenant=~"$tenant"'
 
 
@@ -62,6 +64,7 @@ def panel(title, description, unit, queries, kind="timeseries", thresholds=None,
             "datasource": DATASOURCE,
             "expr": expand(expression),
             "legendFormat": legend,
+            "interval": STEP,
             "editorMode": "code",
             "range": kind in ("timeseries", "heatmap"),
             "instant": kind in ("stat", "table"),

@@ -2,6 +2,7 @@
 """The chart against a real Kubernetes API: every preset is checked, defaulted and admitted by a kube-apiserver, installed and upgraded by
 helm. What no schema knows shows here: fields that can't change, references between fields, admission, features that are off."""
 import copy
+import json
 import re
 import tempfile
 import unittest
@@ -58,6 +59,7 @@ class Api(unittest.TestCase):
         print("kube-apiserver", cls.api.ask("GET", "/version")[1]["gitVersion"], "with", ", ".join(cls.api.take_crds()))
         cls.api.namespace("ns", "privileged")
         cls.api.namespace("strict", "restricted")
+        cls.api.namespace("monitoring", "restricted")
         for name in ("inference", "high"):  # that presets name
             cls.api.must_create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
         cls.api.must_create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "special"}, "handler": "special"})
@@ -78,6 +80,8 @@ class Api(unittest.TestCase):
                     status, answer, warnings = self.api.create(one, dryRun="All", fieldValidation="Strict")
                     self.assertEqual(status, 201, answer)
                     self.assertEqual(warnings, [])
+                    if one["kind"] == "Pod":  # it tolerates a node that is away for a while
+                        answer["spec"]["tolerations"] = [t for t in answer["spec"]["tolerations"] if not t.get("key", "").startswith("node.kubernetes.io/")]
                     self.assertEqual(lost(one, answer), [], "the API left out or changed what the chart said")
 
     def test_pods_keep_the_strictest_standard(self):
@@ -113,6 +117,7 @@ class Api(unittest.TestCase):
                     made |= {one["metadata"]["name"].removeprefix(release) for one in items}
                 self.assertEqual(made, {one["metadata"]["name"].removeprefix("r") for one in Release(load(path)).workloads()})
                 self.assertIn("-baton-router", made)
+                self.done(self.api.helm("uninstall", release))  # dashboards are of one release
 
     def test_helm_upgrades_from_preset_to_preset(self):
         """Around all of them and back the same way, so that pools become nodes' pods and those pools again; then back by rollback."""
@@ -124,6 +129,48 @@ class Api(unittest.TestCase):
             with self.subTest(f"to {one}"):
                 self.done(self.api.release("upgrade", "u", EVERY[one], "--reset-values"))
         self.done(self.api.helm("rollback", "u"))
+
+    def test_dashboards_are_of_one_release(self):
+        on = ["--set", "observability.dashboards.enabled=true", "--set", "observability.namespace=monitoring"]
+        for name in ("d", "e"):
+            self.gone(name)
+        self.done(self.api.release("install", "d", None, *on))
+        self.done(self.api.release("upgrade", "d", None, *on))
+        second = self.api.release("install", "e", None, *on)
+        self.assertNotEqual(second.returncode, 0)
+        self.assertIn("release d in ns, and they show all releases: leave it off here", second.stderr)
+        address = "/apis/apps/v1/namespaces/ns/deployments/e-baton-decode"
+        self.assertEqual(self.api.ask("GET", address)[0], 404, "nothing is made")
+        self.done(self.api.release("install", "e"))
+        self.done(self.api.helm("uninstall", "d"))
+        self.done(self.api.release("upgrade", "e", None, *on))
+
+    def test_an_autoscaler_keeps_the_pods_that_it_finds(self):
+        """There is no controller here: what the API stores is what the chart and this test have said."""
+        self.gone("a")
+        base = "/apis/apps/v1/namespaces/ns/deployments"
+        roles = ("a-baton-router", "a-baton-prefill", "a-baton-decode", "a-baton-gateway", "a-baton-decode-more")
+        replicas = lambda: {role: self.api.ask("GET", f"{base}/{role}")[1]["spec"]["replicas"] for role in roles}
+
+        def release(verb, number, on):
+            values = {role: {"replicas": number, "autoscaling": {"enabled": on}} for role in ("router", "prefill", "decode", "gateway")}
+            values["models"] = {"more": {"model": {"name": "more", "source": "hostPath", "hostPath": {"path": "/m"}}}}
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                json.dump(values, file)
+                file.flush()
+                self.done(self.api.release(verb, "a", file.name))
+
+        release("install", 4, False)
+        self.assertEqual(set(replicas().values()), {4})
+        release("upgrade", 4, True)
+        self.assertEqual(set(replicas().values()), {4}, "switched on")
+        for role in roles:  # the autoscaler's work
+            scale = {"spec": {"replicas": 7}}
+            self.assertEqual(self.api.ask("PATCH", f"{base}/{role}/scale", scale, kind="application/merge-patch+json")[0], 200)
+        release("upgrade", 3, True)
+        self.assertEqual(set(replicas().values()), {7}, "an upgrade while it is on")
+        release("upgrade", 3, False)
+        self.assertEqual(set(replicas().values()), {3}, "switched off")
 
     def test_the_api_refuses_what_a_schema_takes(self):
         """Or this test would be worth nothing."""

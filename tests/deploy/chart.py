@@ -66,7 +66,7 @@ class Release:
         return self.pod(role)["containers"][0]
 
     def flags(self, role):
-        """{"--listen": "0.0.0.0:8470", ...}; a switch is True. What a node's workers of one role get is named by the inner flag, as in
+        """{"--listen": "[::]:8470", ...}; a switch is True. What a node's workers of one role get is named by the inner flag, as in
         "--prefill-flag=--chunk-tokens"."""
         flags = {}
         for flag in self.container(role)["args"]:

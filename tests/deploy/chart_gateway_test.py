@@ -36,8 +36,8 @@ class Gateway(unittest.TestCase):
         self.assertEqual([(port["name"], port["port"], port["targetPort"]) for port in service["spec"]["ports"]], [("http", 80, "http"), ("grpc", 8470, "http")], "metrics on the public port")
         self.assertEqual([port["appProtocol"] for port in service["spec"]["ports"]], ["http", "kubernetes.io/h2c"])
         ports = {port["name"]: port["containerPort"] for port in release.container("gateway")["ports"]}
-        self.assertEqual(release.flags("gateway")["--listen"], f"0.0.0.0:{ports['http']}")
-        self.assertEqual(release.flags("gateway")["--metrics"], f"0.0.0.0:{ports['metrics']}")
+        self.assertEqual(release.flags("gateway")["--listen"], f"[::]:{ports['http']}")
+        self.assertEqual(release.flags("gateway")["--metrics"], f"[::]:{ports['metrics']}")
         self.assertEqual(release.one("Service", "r-baton-gateway-metrics")["spec"]["ports"][0]["targetPort"], "metrics")
 
     def test_probes_ask_by_http(self):

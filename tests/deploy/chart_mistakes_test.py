@@ -3,7 +3,7 @@
 import sys
 import unittest
 
-from chart import CHART, ROLES, SUM, Refused, Release, each
+from chart import CHART, HUB, ROLES, SUM, Refused, Release, each
 
 
 class GpuImages(unittest.TestCase):
@@ -83,6 +83,11 @@ class Mistakes(unittest.TestCase):
         "an unknown source": ({"model": {"source": "git"}}, ["source"]),
         "a branch as revision": ({"model": {"source": "huggingFace", "huggingFace": {"repository": "o/m", "revision": "main"}}}, ["revision"]),
         "a repository without checksums": ({"model": {"source": "huggingFace", "huggingFace": {"repository": "o/m", "revision": "a" * 40}}}, ["model.huggingFace.files"]),
+        "a file that is not pulled": ({"model": {**HUB, "file": "m.gguf"}}, ["model.file", "model.huggingFace.files"]),
+        "a file that is not named": ({"model": {**HUB, "huggingFace": {**HUB["huggingFace"], "files": {"m.gguf": SUM}}}}, ["model.file (m.gguf)"]),
+        "a part of a file": ({"model": {"file": "m-00001-of-00002.gguf"}}, ["model.file", "merge"]),
+        "a file outside its folder": ({"model": {"file": "../m.gguf"}}, ["model.file"]),
+        "a file of another kind": ({"model": {"file": "model.safetensors"}}, ["model.file"]),
         "a checksum cut short": ({"model": {"source": "s3", "s3": {"url": "https://x/y", "files": {"config.json": "abc"}}}}, ["config.json"]),
         "a model split over more GPUs than there are": ({"decode": {"gpus": 2, "tensorParallel": 4}}, ["decode.tensorParallel", "decode.gpus"]),
         "a tensor parallel of three": ({"decode": {"gpus": 4, "tensorParallel": 3}}, ["tensorParallel"]),
@@ -131,7 +136,7 @@ class Mistakes(unittest.TestCase):
         "a route to no Gateway": ({"route": {"enabled": True}}, ["route.parentRefs"]),
         "a route to no gateway": ({"gateway": {"enabled": False, "route": {"enabled": True, "parentRefs": [{"name": "g"}]}}}, ["gateway.route.enabled", "gateway.enabled"]),
         "a gateway's route to no Gateway": ({"gateway": {"enabled": True, "route": {"enabled": True}}}, ["gateway.route.parentRefs"]),
-        "a gateway's flag twice": ({"gateway": {"enabled": True, "extraArgs": ["--listen=0.0.0.0:1"]}}, ["gateway.extraArgs", "--listen"]),
+        "a gateway's flag twice": ({"gateway": {"enabled": True, "extraArgs": ["--listen=[::]:1"]}}, ["gateway.extraArgs", "--listen"]),
         "a gateway's grace shorter than an answer": ({"gateway": {"enabled": True, "terminationGracePeriodSeconds": 30}}, ["gateway.terminationGracePeriodSeconds", "cut short"]),
         "a gateway with a model": ({"gateway": {"kvMemory": "1GiB"}}, ["kvMemory"]),
         "a route of an unknown kind": ({"route": {"enabled": True, "kind": "TLSRoute", "parentRefs": [{"name": "g"}]}}, ["kind"]),
@@ -147,6 +152,7 @@ class Mistakes(unittest.TestCase):
             {"kv": {"keyDtype": "i8", "valueDtype": "f8"}, **each({"gpus": 1})},
             {"kv": {"keyDtype": "f16", "valueDtype": "f16"}, **each({"gpus": 1})},
             {"kv": {"keyDtype": "i8", "valueDtype": "i4"}},
+            {"model": {**HUB, "huggingFace": {**HUB["huggingFace"], "files": {"config.json": SUM, "draft.gguf": SUM}}}},
             {"store": {"url": "redis://s:6379"}, "billing": {"ledger": {"inStore": True}}},
             {"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "5Gi"}}}},
             {"decode": {"kvMemory": "40GiB", "gpus": 1, "resources": {"limits": {"memory": "16Gi"}}}},

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, what it refuses is
-chart_mistakes_test.py's."""
+"""The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, what it passes on is
+chart_extras_test.py's, parent charts are chart_parent_test.py's, what it refuses is chart_mistakes_test.py's."""
 import pathlib
 import re
 import shutil
@@ -118,8 +118,8 @@ class Node(unittest.TestCase):
         inside = {port["name"]: port["containerPort"] for port in release.container("node")["ports"]}
         self.assertEqual(ports, {name: port for name, port in inside.items() if name != "health"})
         self.assertEqual(len(set(inside.values())), len(inside))
-        self.assertEqual(release.flags("node")["--worker-listen"], "0.0.0.0:8480", "the first of them")
-        self.assertEqual(release.flags("node")["--worker-metrics"], f"0.0.0.0:{ports['m-prefill-0']}")
+        self.assertEqual(release.flags("node")["--worker-listen"], "[::]:8480", "the first of them")
+        self.assertEqual(release.flags("node")["--worker-metrics"], f"[::]:{ports['m-prefill-0']}")
         self.assertNotIn("--prefill", Release({"node": {"enabled": True, "prefillWorkers": 0}}).flags("router"))
 
     def test_each_worker_has_its_gpus(self):
@@ -153,7 +153,7 @@ class Node(unittest.TestCase):
         container = release.container("node")
         self.assertEqual(container["startupProbe"]["grpc"], {"port": 8471, "service": "live"})
         self.assertEqual(container["readinessProbe"]["grpc"], {"port": 8471})
-        self.assertEqual(release.flags("node")["--health"], "0.0.0.0:8471")
+        self.assertEqual(release.flags("node")["--health"], "[::]:8471")
         startup = container["startupProbe"]
         self.assertEqual(release.flags("node")["--start-timeout"], f"{startup['periodSeconds'] * startup['failureThreshold']}s")
 
@@ -169,7 +169,7 @@ class Node(unittest.TestCase):
         monitor = self.release(observability={"serviceMonitor": {"enabled": True}}).one("ServiceMonitor", "r-baton")
         endpoints = {one["port"]: {label["targetLabel"]: label.get("replacement") for label in one["relabelings"]} for one in monitor["spec"]["endpoints"]}
         self.assertEqual(set(endpoints), {"metrics", "m-prefill-0", "m-prefill-1", "m-decode-0", "m-decode-1", "m-decode-2"})
-        self.assertEqual(endpoints["m-decode-2"], {"release": None, "component": "decode", "pod": "$1-decode-2"})
+        self.assertEqual(endpoints["m-decode-2"], {"release": "r", "component": "decode", "pod": "$1-decode-2"})
         self.assertEqual(endpoints["m-prefill-1"]["component"], "prefill")
 
     def test_keys_of_every_role_hold_here_too(self):
@@ -307,6 +307,45 @@ class Model(unittest.TestCase):
         self.assertIn({"name": "model", "emptyDir": {"sizeLimit": "1Gi"}}, release.pod("router")["volumes"])
 
 
+class Gguf(unittest.TestCase):
+    """A model that is one file of its folder."""
+
+    FILE = "sub/m-Q4_K_M.gguf"
+    HUB = {**HUB, "file": FILE, "huggingFace": {**HUB["huggingFace"], "files": {FILE: SUM}}}
+
+    def test_every_process_is_told_of_the_file(self):
+        places = {
+            "image": ({"image": {"path": "/opt/m"}}, "/opt/m"),
+            "pvc": ({"pvc": {"claimName": "c"}}, "/models"),
+            "hostPath": ({"hostPath": {"path": "/srv"}}, "/models"),
+            "huggingFace": (self.HUB, "/models"),
+        }
+        for source, (own, folder) in places.items():
+            release = Release({"model": {"name": "m", **own, "source": source, "file": self.FILE}})
+            for role in ROLES:
+                self.assertEqual(release.flags(role)["--model"], f"{folder}/{self.FILE}")
+                mounts = [one["mountPath"] for one in release.container(role)["volumeMounts"] if one["name"] == "model"]
+                self.assertEqual(mounts, [] if source == "image" else ["/models"], "the folder, in which the download puts it")
+        node = Release({"node": {"enabled": True}, "model": self.HUB})
+        self.assertEqual(node.flags("node")["--model"], f"/models/{self.FILE}")
+
+    def test_routers_pull_it_whole(self):
+        release = Release({"model": {**self.HUB, "download": {"sizeLimit": "9Gi"}}})
+        for role in ROLES:
+            self.assertIn({"name": "model", "emptyDir": {"sizeLimit": "9Gi"}}, release.pod(role)["volumes"])
+        release = Release({"model": {**self.HUB, "download": {"claimName": "cache"}}})
+        for role in ROLES:
+            self.assertIn({"name": "model", "persistentVolumeClaim": {"claimName": "cache"}}, release.pod(role)["volumes"])
+
+    def test_of_one_of_several_models(self):
+        release = Release({"model": self.HUB, "models": {"more": {"model": {"name": "more", "source": "hostPath", "hostPath": {"path": "/m"}}}}})
+        self.assertEqual(release.flags("decode-more")["--model"], "/models-more", "not the other one's file")
+        own = {"name": "more", "source": "hostPath", "hostPath": {"path": "/m"}, "file": "m.gguf"}
+        release = Release({"models": {"more": {"model": own}}})
+        self.assertEqual(release.flags("decode-more")["--model"], "/models-more/m.gguf")
+        self.assertIn('"folder": "/models-more/m.gguf"', release.one("ConfigMap", "r-baton-models")["data"]["models.json"])
+
+
 class Secrets(unittest.TestCase):
     def test_keys(self):
         release = Release({"auth": {"tenants": {"existingSecret": "t"}, "testKey": {"existingSecret": "a"}, "fleetKey": {"existingSecret": "f", "key": "k"}, "tenantSalt": {"existingSecret": "s"}}})
@@ -410,7 +449,15 @@ class Observability(unittest.TestCase):
         self.assertGreaterEqual(len(maps), 7)
         for one in maps:
             for text in one["data"].values():
-                self.assertTrue(json.loads(text)["panels"])
+                panels = [panel for panel in json.loads(text)["panels"] if panel["type"] != "row"]
+                # With a longer interval of scrapes than Grafana knows of, rates would be empty.
+                self.assertEqual({target["interval"] for panel in panels for target in panel["targets"]}, {"7s"})
+
+    def test_a_grafana_has_the_dashboards_once(self):
+        """They have variables for namespaces and releases; files of one name from two releases would take each other's place, and two files of one uid are refused by Grafana."""
+        names = lambda **of: {one["metadata"]["name"] for one in Release(self.ON, **of).all("ConfigMap")}
+        self.assertEqual(names(), names(name="q"))
+        self.assertIn("baton-dashboard-overview", names())
 
     def test_off(self):
         release = Release()

@@ -70,7 +70,7 @@ class Containers(unittest.TestCase):
 
     def start(self, role):
         container = self.release.container(role)
-        flags = [flag.replace("0.0.0.0", self.address[role]).replace("$(POD_NAME)", "pod-0").replace("$(LINK_DOMAIN)", "node-0") for flag in container["args"]]
+        flags = [flag.replace("[::]", self.address[role]).replace("$(POD_NAME)", "pod-0").replace("$(LINK_DOMAIN)", "node-0") for flag in container["args"]]
         process = Process(self.sandbox([*container["command"], *flags]))
         self.addCleanup(process.stop)
         process.wait_for(r"Ctrl-C ends the service" if role == "node" else r"^ready (grpc|http)=")

@@ -102,6 +102,12 @@ class Dashboards(unittest.TestCase):
                     for match in re.finditer(r"\b\w+_(total|bucket|sum|count)\{[^}]*\}(\[[^\]]*\])?", target["expr"]):
                         self.assertIn(match[2], ("[$__rate_interval]", "[$__range]"), target["expr"])
 
+    def test_every_query_has_the_step_that_the_chart_sets(self):
+        step = yaml.safe_load((FILES.parent / "values.yaml").read_text())["observability"]["serviceMonitor"]["interval"]
+        for where, panel in self.each_panel():
+            with self.subTest(where):
+                self.assertEqual({target["interval"] for target in panel["targets"]}, {step})
+
     def test_queries_have_legends_and_ids_of_their_own(self):
         for where, panel in self.each_panel():
             with self.subTest(where):

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Every flag that the chart or the compose file passes is one that the binary has."""
+"""Every flag that the chart or the compose file passes is one that the binary has, and addresses are those that it means."""
 import functools
 import json
 import re
+import socket
 import subprocess
 import unittest
 
 import jsonschema
 import yaml
 from chart import CHART, Release
-from relay import BIN, ROOT
+from relay import BIN, MODEL, ROOT, Process
 
 # Flags that the chart knows and this build does not have, with the reason.
 NOT_HERE = {}
@@ -56,6 +57,37 @@ class Flags(unittest.TestCase):
         every = set().union(*(known(binary) for binary in ("baton-router", "baton-prefill", "baton-decode", "baton-gateway")))
         for flag, reason in NOT_HERE.items():
             print(f"  {flag}: {'is here: take it off NOT_HERE' if flag in every else reason}")
+
+
+class Listening(unittest.TestCase):
+    """Ports of pods answer under both families, as the chart has them."""
+
+    def start(self, release, role, *more):
+        flags = [f"{name}={value.rsplit(':', 1)[0]}:0" for name, value in release.flags(role).items() if name in ("--listen", "--metrics", "--health")]
+        process = Process([BIN / f"baton-{role}", *flags, *more])
+        self.addCleanup(process.stop)
+        return [int(one) for one in process.wait_for(r"^ready \w+=\S+:(\d+) metrics=\S+:(\d+)").groups()]
+
+    def answers(self, port, family):
+        try:
+            with socket.create_connection(({socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}[family], port), 60):
+                return True
+        except ConnectionRefusedError:
+            return False
+
+    def test_on_both_families(self):
+        for values, six in (({}, True), ({"ipv4Only": True}, None)):
+            release = Release(values)
+            ports = self.start(release, "gateway", "--router=127.0.0.1:1") + self.start(release, "decode", f"--model={MODEL}", "--worker-id=w", "--kv-memory=16MiB")
+            self.assertEqual(len(ports), 4)
+            for port in ports:
+                self.assertTrue(self.answers(port, socket.AF_INET), port)
+                if six:
+                    self.assertTrue(self.answers(port, socket.AF_INET6), port)
+        flags = {role: release.flags(role) for role in ("router", "prefill", "decode", "gateway")}
+        flags["node"] = Release({"ipv4Only": True, "node": {"enabled": True}}).flags("node")
+        for role, own in flags.items():
+            self.assertFalse([flag for flag, value in own.items() if "[::]" in str(value)], role)
 
 
 class Compose(unittest.TestCase):

@@ -11,7 +11,7 @@ import threading
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "helm" / "baton" / "files" / "pull-model.sh"
-FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 4096, "sub/tokenizer.json": b"[]"}
+FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 4096, "sub/tokenizer.json": b"[]", "m.gguf": b"GGUF"}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -82,6 +82,7 @@ class PullModel(unittest.TestCase):
         self.assertIn("absent.json", done.stderr)
 
     def test_a_router_leaves_the_weights(self):
+        """A GGUF file has the tokenizer and the template, too."""
         self.assertEqual(self.pull(WEIGHTS="no").returncode, 0)
         self.assertEqual(self.there(), set(FILES) - {"model.safetensors"})
 

@@ -29,6 +29,9 @@
 
 {{- define "baton.checks" -}}
 {{- $v := .Values -}}
+{{- if and (hasKey $v "enabled") (not $v.enabled) -}}
+{{- include "baton.refuse" (list $ "enabled is false: it is a parent chart's, for the `condition` of its dependency, and alone it would leave nothing out") -}}
+{{- end -}}
 {{- if not (regexMatch "^[a-z]" (include "baton.fullname" $)) -}}
 {{- include "baton.refuse" (list $ (printf "%s begins the names of Services, which begin with a letter: set fullnameOverride" (include "baton.fullname" $))) -}}
 {{- end -}}
@@ -43,6 +46,17 @@
 {{- if ne $type "ClusterIP" -}}
 {{- include "baton.refuse" (list $ (printf "%s.service.type is %s, for clients outside the cluster, and networkPolicy admits pods of this namespace alone: name those who may come in networkPolicy.clients, for example [{ipBlock: {cidr: 10.0.0.0/8}}] (with the nodes' addresses, if the balancer hides the clients'), or set networkPolicy.enabled to false" $role $type)) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with $v.observability -}}
+{{- if .serviceMonitor.scrapeTimeout -}}
+{{- if gt (include "baton.milliseconds" .serviceMonitor.scrapeTimeout | int64) (include "baton.milliseconds" .serviceMonitor.interval | int64) -}}
+{{- include "baton.refuse" (list $ (printf "observability.serviceMonitor.scrapeTimeout (%s) is more than interval (%s), which Prometheus does not take" .serviceMonitor.scrapeTimeout .serviceMonitor.interval)) -}}
+{{- end -}}
+{{- end -}}
+{{- $auth := .prometheusAuth | default dict -}}
+{{- if and $auth.modes (not $auth.authenticationRef) -}}
+{{- include "baton.refuse" (list $ "observability.prometheusAuth.modes needs what to sign in with: name a TriggerAuthentication in observability.prometheusAuth.authenticationRef") -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq $v.model.source "image") (not $v.model.image.path) -}}
@@ -62,6 +76,22 @@
 {{- if eq $v.model.source "s3" -}}
 {{- if not $v.model.s3.url -}}{{- include "baton.refuse" (list $ "model.source is s3: give the folder's address in model.s3.url") -}}{{- end -}}
 {{- if not $v.model.s3.files -}}{{- include "baton.refuse" (list $ "model.source is s3: list the files and their SHA-256 in model.s3.files") -}}{{- end -}}
+{{- end -}}
+{{- if include "baton.downloads" $ -}}
+{{- $files := (index $v.model $v.model.source).files -}}
+{{- if and $v.model.file (not (hasKey $files $v.model.file)) -}}
+{{- include "baton.refuse" (list $ (printf "model.file is %s, and model.%s.files does not list it: give its SHA-256 there" $v.model.file $v.model.source)) -}}
+{{- end -}}
+{{- if not (or $v.model.file (hasKey $files "config.json")) -}}
+{{- range $name, $sum := $files -}}
+{{- if hasSuffix ".gguf" $name -}}
+{{- include "baton.refuse" (list $ (printf "model.%s.files has a GGUF file and no config.json: name the file in model.file (%s)" $v.model.source $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch "-[0-9]{5}-of-[0-9]{5}[.]gguf$" $v.model.file -}}
+{{- include "baton.refuse" (list $ (printf "model.file is %s, one of several parts, and a model in several GGUF files is not read: merge them into one" $v.model.file)) -}}
 {{- end -}}
 {{- if and $v.tls.enabled (not $v.tls.existingSecret) (not $v.tls.certManager.enabled) -}}
 {{- include "baton.refuse" (list $ "tls.enabled: name a Secret in tls.existingSecret or set tls.certManager.enabled") -}}
@@ -187,6 +217,39 @@
 {{- range $label, $value := $r.podLabels -}}
 {{- if or (hasPrefix "app.kubernetes.io/" $label) (hasKey $v.commonLabels $label) -}}
 {{- include "baton.refuse" (list $ (printf "%s.podLabels: %s is a label of the chart's own, or one of commonLabels" $role $label)) -}}
+{{- end -}}
+{{- end -}}
+{{- $names := dict $role true -}}
+{{- include "baton.setPools" $ -}}
+{{- range $pool := ternary (prepend (values $.pools) $) (ternary list (list $) (eq $role "gateway")) (eq $role "router") -}}
+{{- if include "baton.downloads" $pool -}}{{- $_ := set $names (printf "model%s" (include "baton.suffix" $pool)) true -}}{{- end -}}
+{{- end -}}
+{{- if and (not (has $role (list "router" "gateway"))) (eq $v.link.name "nccl") $v.link.plugin.image -}}{{- $_ := set $names "nccl-plugin" true -}}{{- end -}}
+{{- range $key := list "extraInitContainers" "extraContainers" -}}
+{{- range index $r $key -}}
+{{- if hasKey $names .name -}}
+{{- include "baton.refuse" (list $ (printf "%s.%s: there is another container %s in the pod" $role $key .name)) -}}
+{{- end -}}
+{{- $_ := set $names .name true -}}
+{{- end -}}
+{{- end -}}
+{{- $service := $r.service | default dict -}}
+{{- range $label, $value := $service.labels -}}
+{{- if or (hasPrefix "app.kubernetes.io/" $label) (hasKey $v.commonLabels $label) -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.labels: %s is a label of the chart's own, or one of commonLabels" $role $label)) -}}
+{{- end -}}
+{{- end -}}
+{{- $spec := $service.spec | default dict -}}
+{{- range $key := list "loadBalancerClass" "loadBalancerIP" "loadBalancerSourceRanges" "allocateLoadBalancerNodePorts" "healthCheckNodePort" -}}
+{{- if and (hasKey $spec $key) (ne $service.type "LoadBalancer") -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.spec.%s is of a Service of type LoadBalancer, and %s.service.type is %s" $role $key $role $service.type)) -}}
+{{- end -}}
+{{- end -}}
+{{- if eq ($service.type | default "") "ClusterIP" -}}
+{{- range $key, $value := dict "spec.externalTrafficPolicy" $spec.externalTrafficPolicy "nodePort" $service.nodePort "grpcNodePort" $service.grpcNodePort -}}
+{{- if $value -}}
+{{- include "baton.refuse" (list $ (printf "%s.service.%s is of a Service that nodes have a port for, and %s.service.type is ClusterIP: set it to NodePort or LoadBalancer" $role $key $role)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $passed := dict -}}

@@ -1,3 +1,8 @@
+{{/* The address to listen on: the pod's own of both families. */}}
+{{- define "baton.everywhere" -}}
+{{- ternary "0.0.0.0" "[::]" .Values.ipv4Only -}}
+{{- end -}}
+
 {{/* The command lines. dict: root, role, r. */}}
 {{- define "baton.flags" -}}
 {{- $root := .root -}}
@@ -7,11 +12,11 @@
 {{- if eq $role "node" -}}
 {{- include "baton.nodeFlags" . -}}
 {{- else -}}
-- --model={{ include "baton.modelFolder" $root }}
+- --model={{ include "baton.modelPath" $root }}
 - --model-name={{ $v.model.name }}
-- --listen=0.0.0.0:8470
-- --health=0.0.0.0:8471
-- --metrics=0.0.0.0:9470
+- --listen={{ include "baton.everywhere" $root }}:8470
+- --health={{ include "baton.everywhere" $root }}:8471
+- --metrics={{ include "baton.everywhere" $root }}:9470
 - --log-level={{ $r.logLevel }}
 {{- if eq $role "router" }}
 {{- if $v.node.enabled }}
@@ -169,12 +174,12 @@
 {{- $decode := int $r.decodeWorkers -}}
 - serve
 - --no-router
-- --model={{ include "baton.modelFolder" $root }}
+- --model={{ include "baton.modelPath" $root }}
 - --model-name={{ $v.model.name }}
-- --worker-listen=0.0.0.0:8480
-- --worker-metrics=0.0.0.0:9480
+- --worker-listen={{ include "baton.everywhere" $root }}:8480
+- --worker-metrics={{ include "baton.everywhere" $root }}:9480
 - --worker-prefix=$(POD_NAME)
-- --health=0.0.0.0:8471
+- --health={{ include "baton.everywhere" $root }}:8471
 - --log-level={{ $r.logLevel }}
 - --backend={{ ternary "cuda" "cpu" (gt (int $r.gpus) 0) }}
 - --prefill={{ $prefill }}

@@ -2,8 +2,8 @@
 {{- define "baton.gatewayFlags" -}}
 {{- $v := .Values -}}
 - --router=dns:///{{ include "baton.fullname" . }}-router-grpc.{{ .Release.Namespace }}.svc:8470
-- --listen=0.0.0.0:8000
-- --metrics=0.0.0.0:9470
+- --listen={{ include "baton.everywhere" . }}:8000
+- --metrics={{ include "baton.everywhere" . }}:9470
 - --max-connections={{ int $v.gateway.maxConnections }}
 - --max-connections-per-address={{ int $v.gateway.maxConnectionsPerAddress }}
 - --drain-seconds={{ int $v.longestGenerationSeconds }}
@@ -32,8 +32,8 @@ metadata:
     {{- include "baton.labels" . | nindent 4 }}
     app.kubernetes.io/component: gateway
 spec:
-  {{- if not $r.autoscaling.enabled }}
-  replicas: {{ $r.replicas }}
+  {{- with include "baton.replicas" (dict "root" . "r" $r "name" $name) }}
+  {{- . | nindent 2 }}
   {{- end }}
   strategy:
     type: RollingUpdate
@@ -65,23 +65,14 @@ spec:
       {{- with include "baton.pullSecrets" . }}
       {{- . | nindent 6 }}
       {{- end }}
-      {{- with $r.priorityClassName }}
-      priorityClassName: {{ . }}
+      {{- with include "baton.scheduling" (dict "root" . "r" $r) }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      {{- with $r.podSpec }}
+      {{- toYaml . | nindent 6 }}
       {{- end }}
       securityContext:
         {{- toYaml $r.podSecurityContext | nindent 8 }}
-      {{- with $r.nodeSelector }}
-      nodeSelector:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $r.tolerations }}
-      tolerations:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $r.affinity }}
-      affinity:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
       {{- with $r.topologySpreadConstraints }}
       topologySpreadConstraints:
         {{- range . }}
@@ -89,6 +80,10 @@ spec:
         -
           {{- toYaml (merge (deepCopy .) (dict "labelSelector" $own)) | nindent 10 }}
         {{- end }}
+      {{- end }}
+      {{- with $r.extraInitContainers }}
+      initContainers:
+        {{- toYaml . | nindent 8 }}
       {{- end }}
       containers:
         - name: gateway
@@ -102,6 +97,10 @@ spec:
             {{- end }}
           {{- with $r.extraEnv }}
           env:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- with $r.extraEnvFrom }}
+          envFrom:
             {{- toYaml . | nindent 12 }}
           {{- end }}
           ports:
@@ -145,6 +144,9 @@ spec:
             {{- toYaml . | nindent 12 }}
             {{- end }}
           {{- end }}
+        {{- with $r.extraContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- if or $v.tls.enabled $tls $r.extraVolumes }}
       volumes:
         {{- if $v.tls.enabled }}
@@ -177,12 +179,15 @@ metadata:
   labels:
     {{- include "baton.labels" . | nindent 4 }}
     app.kubernetes.io/component: gateway
+    {{- with $r.service.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- with $r.service.annotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  type: {{ $r.service.type }}
+  {{- include "baton.door" $r.service | nindent 2 }}
   selector:
     {{- include "baton.selector" . | nindent 4 }}
     app.kubernetes.io/component: gateway
@@ -190,11 +195,17 @@ spec:
     - name: http
       port: {{ $r.service.port }}
       targetPort: http
+      {{- with $r.service.nodePort }}
+      nodePort: {{ . }}
+      {{- end }}
       appProtocol: {{ ternary "https" "http" (ne (include "baton.gatewayTlsSecret" .) "") }}
     # The same door under the port that gRPC clients know.
     - name: grpc
       port: {{ .Values.router.service.port }}
       targetPort: http
+      {{- with $r.service.grpcNodePort }}
+      nodePort: {{ . }}
+      {{- end }}
       {{- if not (include "baton.gatewayTlsSecret" .) }}
       # For proxies: HTTP/2 without TLS.
       appProtocol: kubernetes.io/h2c

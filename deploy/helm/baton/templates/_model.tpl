@@ -3,6 +3,11 @@
 {{- if eq .Values.model.source "image" -}}{{ .Values.model.image.path }}{{- else -}}/models{{ include "baton.suffix" . }}{{- end -}}
 {{- end -}}
 
+{{/* The model as processes are told of it: the folder, or a GGUF file in it. */}}
+{{- define "baton.modelPath" -}}
+{{- include "baton.modelFolder" . -}}{{- with .Values.model.file -}}/{{ . }}{{- end -}}
+{{- end -}}
+
 {{/* How a container sees the folder, if it is not in the image. */}}
 {{- define "baton.modelMount" -}}
 {{- $m := .Values.model -}}
@@ -22,7 +27,7 @@
 {{- $models := list -}}
 {{- range $key, $pool := .pools -}}
 {{- $own := index $.Values.models $key -}}
-{{- $model := dict "name" $pool.Values.model.name "folder" (include "baton.modelFolder" $pool) -}}
+{{- $model := dict "name" $pool.Values.model.name "folder" (include "baton.modelPath" $pool) -}}
 {{- $_ := set $model "decode" (list (include "baton.poolAddress" (dict "root" $pool "role" "decode"))) -}}
 {{- if $pool.Values.prefill.enabled -}}
 {{- $_ := set $model "prefill" (list (include "baton.poolAddress" (dict "root" $pool "role" "prefill"))) -}}
@@ -90,14 +95,16 @@
     path: {{ $m.hostPath.path }}
     type: Directory
 {{- else if include "baton.downloads" $root }}
-{{- if and $m.download.claimName (ne .role "router") }}
+{{- /* A router needs no weights, but a GGUF file is one piece. */}}
+{{- $whole := or (ne .role "router") $m.file }}
+{{- if and $m.download.claimName $whole }}
 - name: model{{ $suffix }}
   persistentVolumeClaim:
     claimName: {{ $m.download.claimName }}
 {{- else }}
 - name: model{{ $suffix }}
   emptyDir:
-    sizeLimit: {{ ternary "1Gi" $m.download.sizeLimit (eq .role "router") }}
+    sizeLimit: {{ ternary $m.download.sizeLimit "1Gi" (not (not $whole)) }}
 {{- end }}
 - name: manifest{{ $suffix }}
   configMap:

@@ -7,10 +7,24 @@ pods, are within 63. Releases may have dots, and names of Services may not.
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else -}}
-{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $name := default .Chart.Name .Values.nameOverride | lower | replace "_" "-" -}}
 {{- $release := .Release.Name | replace "." "-" -}}
 {{- ternary $release (printf "%s-%s" $release $name) (contains $name $release) | trunc 46 | trimSuffix "-" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The label by which metrics are told apart: the release's name, and where a parent chart has this one under several names (alias), the objects' prefix. */}}
+{{- define "baton.release" -}}
+{{- ternary .Release.Name (include "baton.fullname" .) (eq .Chart.Name "baton") -}}
+{{- end -}}
+
+{{/* The name of what Prometheus picks up. In a namespace for such objects it has the release's, since releases of other namespaces have theirs there, too. */}}
+{{- define "baton.observedName" -}}
+{{- $namespace := .Values.observability.namespace -}}
+name: {{ include "baton.fullname" . }}{{ if $namespace }}-{{ .Release.Namespace }}{{ end }}
+{{- with $namespace }}
+namespace: {{ . }}
+{{- end }}
 {{- end -}}
 
 {{- define "baton.selector" -}}
@@ -70,6 +84,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- mulf (regexFind "^[0-9.]+" (toString .)) (get $units $unit | default 1.0) -}}
 {{- end -}}
 
+{{/* A duration of Prometheus in one unit, as in 15s, 2m or 500ms. */}}
+{{- define "baton.milliseconds" -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- mul (trimSuffix $unit .) (get (dict "ms" 1 "s" 1000 "m" 60000) $unit) -}}
+{{- end -}}
+
 {{/* imagePullSecrets of pods: the chart's and a parent chart's (global), each a name or {name: ...}. */}}
 {{- define "baton.pullSecrets" -}}
 {{- with concat (.Values.imagePullSecrets | default list) ((.Values.global | default dict).imagePullSecrets | default list) -}}
@@ -115,6 +135,7 @@ a folder is from is not inherited, so that no model is made of another one's fil
 {{- $_ := set (index $values.model $from) $field $empty -}}
 {{- end -}}
 {{- end -}}
+{{- $_ := set $values.model "file" "" -}}
 {{- $_ := set $values.node "enabled" false -}}
 {{- $_ := set $values "models" dict -}}
 {{- $_ := mergeOverwrite $values (deepCopy (pick $one "model" "prefill" "decode")) -}}

@@ -26,8 +26,8 @@ spec:
   updateStrategy:
     type: RollingUpdate
   {{- else }}
-  {{- if not $r.autoscaling.enabled }}
-  replicas: {{ $r.replicas }}
+  {{- with include "baton.replicas" $pod }}
+  {{- . | nindent 2 }}
   {{- end }}
   # A new worker loads its model before it counts.
   progressDeadlineSeconds: {{ add 120 (mul (int $r.probes.startup.periodSeconds) (int $r.probes.startup.failureThreshold)) }}
@@ -64,6 +64,20 @@ spec:
 {{- end -}}
 
 {{/*
+The replicas of a Deployment. An autoscaler's number is said again as it stands: a number that was in the release before and is missing now would be taken back,
+and the API puts 1 in its place. Without a cluster (helm template) or a Deployment there is nothing to say. dict: root, r, name.
+*/}}
+{{- define "baton.replicas" -}}
+{{- if not .r.autoscaling.enabled -}}
+replicas: {{ .r.replicas }}
+{{- else -}}
+{{- with lookup "apps/v1" "Deployment" .root.Release.Namespace .name -}}
+replicas: {{ .spec.replicas }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
 maxSurge and maxUnavailable of one role's values, with what is left open chosen: a pod that takes something of
 which there is seldom one more can't come before another has gone.
 */}}
@@ -80,6 +94,18 @@ maxSurge: {{ $surge }}
 maxUnavailable: {{ $unavailable }}
 {{- end -}}
 
+{{/* Where a pod runs: by its role's own keys and by those of all pods. Labels of nodes and tolerations add up, and for the rest the role's own wins. dict: root, r. */}}
+{{- define "baton.scheduling" -}}
+{{- $v := .root.Values -}}
+{{- $keys := dict -}}
+{{- range $key := list "priorityClassName" "runtimeClassName" "schedulerName" "affinity" -}}
+{{- with index $.r $key | default (index $v $key) -}}{{- $_ := set $keys $key . -}}{{- end -}}
+{{- end -}}
+{{- with merge (deepCopy (.r.nodeSelector | default dict)) ($v.nodeSelector | default dict) -}}{{- $_ := set $keys "nodeSelector" . -}}{{- end -}}
+{{- with concat ($v.tolerations | default list) (.r.tolerations | default list) -}}{{- $_ := set $keys "tolerations" . -}}{{- end -}}
+{{- with $keys -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}
+
 {{- define "baton.podSpec" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
@@ -92,18 +118,17 @@ terminationGracePeriodSeconds: {{ if kindIs "invalid" $r.terminationGracePeriodS
 {{- with include "baton.pullSecrets" $root }}
 {{- . | nindent 0 }}
 {{- end }}
-{{- with $r.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- with $r.runtimeClassName }}
-runtimeClassName: {{ . }}
-{{- end }}
-{{- with $r.schedulerName }}
-schedulerName: {{ . }}
+{{- with include "baton.scheduling" (dict "root" $root "r" $r) }}
+{{- . | nindent 0 }}
 {{- end }}
 {{- if $r.hostNetwork }}
 hostNetwork: true
+{{- if not (hasKey ($r.podSpec | default dict) "dnsPolicy") }}
 dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- end }}
+{{- with $r.podSpec }}
+{{- toYaml . | nindent 0 }}
 {{- end }}
 {{- $worker := ne $role "router" }}
 {{- $nccl := and $worker (eq $v.link.name "nccl") }}
@@ -120,18 +145,6 @@ securityContext:
   {{- toYaml $podSecurity | nindent 2 }}
 {{- with $r.resourceClaims }}
 resourceClaims:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $r.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $r.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $r.affinity }}
-affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $r.topologySpreadConstraints }}
@@ -202,6 +215,10 @@ containers:
       {{- with $r.extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
+    {{- with $r.extraEnvFrom }}
+    envFrom:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     ports:
       {{- if eq $role "node" }}
       {{- range include "baton.nodeWorkers" $root | fromYamlArray }}
@@ -341,6 +358,9 @@ containers:
       {{- with $r.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
+  {{- with $r.extraContainers }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 volumes:
   - name: tmp
     emptyDir:

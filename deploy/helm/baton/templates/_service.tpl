@@ -1,7 +1,16 @@
+{{/* The spec of a Service that clients connect to, without its ports. Of a role's `service`. */}}
+{{- define "baton.door" -}}
+type: {{ .type }}
+{{- with .spec }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* Service, disruption budget, autoscaler of a role. dict: root, role. */}}
 {{- define "baton.service" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
+{{- $service := (index $root.Values $role).service | default dict -}}
 {{- $component := include "baton.component" . }}
 apiVersion: v1
 kind: Service
@@ -10,15 +19,16 @@ metadata:
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
     app.kubernetes.io/component: {{ $component }}
-  {{- if eq $role "router" }}
-  {{- with $root.Values.router.service.annotations }}
+    {{- with $service.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $service.annotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- end }}
 spec:
   {{- if eq $role "router" }}
-  type: {{ $root.Values.router.service.type }}
+  {{- include "baton.door" $service | nindent 2 }}
   {{- else }}
   # Routers look up this name: every pod is an address, also one that starts or leaves. It says so itself, and routers
   # wait for it, and fetch from it what it holds.
@@ -43,6 +53,9 @@ spec:
     - name: grpc
       port: {{ ternary $root.Values.router.service.port 8470 (eq $role "router") }}
       targetPort: grpc
+      {{- with $service.nodePort }}
+      nodePort: {{ . }}
+      {{- end }}
       # For proxies, meshes and gateways: HTTP/2, with TLS or without.
       appProtocol: {{ ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled }}
     {{- if ne $role "router" }}
@@ -130,7 +143,7 @@ release, so pools of `models` go without them.
 {{- $a := $r.autoscaling -}}
 {{- $component := include "baton.component" . -}}
 {{- $name := printf "%s-%s" (include "baton.fullname" $root) $component -}}
-{{- $of := printf "namespace=\"%s\",release=\"%s\"" $root.Release.Namespace $root.Release.Name -}}
+{{- $of := printf "namespace=\"%s\",release=\"%s\"" $root.Release.Namespace (include "baton.release" $root) -}}
 {{- $pods := $of -}}
 {{- if or $root.pool $root.Values.models -}}{{- $pods = printf "%s,pod=~\"%s-[a-z0-9]+-[a-z0-9]+\"" $of $name -}}{{- end -}}
 {{- if $a.enabled }}
@@ -180,7 +193,7 @@ spec:
           name: baton_ttft_p95_seconds
           selector:
             matchLabels:
-              release: {{ $root.Release.Name }}
+              release: {{ include "baton.release" $root }}
         target:
           type: Value
           value: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
@@ -200,7 +213,7 @@ spec:
           name: baton_tpot_p95_seconds
           selector:
             matchLabels:
-              release: {{ $root.Release.Name }}
+              release: {{ include "baton.release" $root }}
         target:
           type: Value
           value: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
@@ -235,30 +248,58 @@ spec:
     - type: prometheus
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
+        authModes: {{ . }}
+        {{- end }}
         query: {{ printf "sum(baton_prefill_pending_tokens{%s})" $pods | squote }}
         threshold: {{ $a.targetPendingTokens | quote }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
+      authenticationRef:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     {{- if not $root.pool }}
     - type: prometheus
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
+        authModes: {{ . }}
+        {{- end }}
         query: {{ printf "(max(baton:ttft_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
+      authenticationRef:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     {{- end }}
     {{- else }}
     - type: prometheus
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
+        authModes: {{ . }}
+        {{- end }}
         query: {{ printf "100 * avg(baton:kv_used:ratio{%s,component=\"decode\"})" $pods | squote }}
         threshold: {{ $a.targetKvPercent | quote }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
+      authenticationRef:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     {{- if not $root.pool }}
     - type: prometheus
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        {{- with ($root.Values.observability.prometheusAuth | default dict).modes }}
+        authModes: {{ . }}
+        {{- end }}
         query: {{ printf "(max(baton:tpot_seconds:p95_5m{%s}) >= 0) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
+      {{- with ($root.Values.observability.prometheusAuth | default dict).authenticationRef }}
+      authenticationRef:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     {{- end }}
     {{- end }}
 {{- end }}
