@@ -32,6 +32,7 @@ class Scene:
 # Words for what comes with a fault.
 WAITS = {f"Baton{what}Burn{speed}": "answers that waited for a worker are slow ones" for what in ("Ttft", "Tpot") for speed in ("Fast", "Slow")}
 UNSCRAPED = {"BatonTargetDown": "a process that stands still tells Prometheus nothing"}
+GONE = {"BatonTargetDown": "Prometheus asks a process that has ended until it has read its list again"}
 FAILS = {
     "BatonErrorRatio": "requests end at their deadlines",
     "BatonGatewayErrors": "those of HTTP do, too",
@@ -84,7 +85,7 @@ class Service:
 
         def go():
             while not ended.wait(pause):
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, http.client.HTTPException):
                     ask()
 
         for _ in range(clients):
@@ -175,7 +176,7 @@ class Main(Served):
 
         def act(_):
             for body, timeout in (({"messages": "none"}, 30), ({"messages": [message], "max_tokens": 200}, random.uniform(0.005, 0.1))):
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, http.client.HTTPException):
                     self.post("/v1/chat/completions", body, timeout)
 
         with repeated(act, 0.2), self.passes(45):
@@ -191,17 +192,17 @@ class Main(Served):
 
     @contextlib.contextmanager
     def starved(self):
-        """How little is little enough depends on the machine."""
-        slice, begun = 0.002, time.monotonic()
+        """How little is little enough depends on the machine, so they get ever less."""
+        time_to_run, begun = 0.002, time.monotonic()
         pids = [self.pid(name) for name in ("decode-0", "decode-1")]
 
         def act(ended):
-            nonlocal slice, begun
+            nonlocal time_to_run, begun
             with frozen(*pids):
                 ended.wait(0.4)
             if time.monotonic() > begun + 10:
-                slice, begun = max(slice / 2, 0.0003), time.monotonic()
-            time.sleep(slice)
+                time_to_run, begun = max(time_to_run / 2, 0.0003), time.monotonic()
+            time.sleep(time_to_run)
 
         with repeated(act, 0):
             yield
@@ -251,9 +252,9 @@ class Hand(Service):
             Scene("a gateway's clients leave no room", self.many_clients, {"BatonGatewayConnections": {}}),
             Scene("requests wait in vain for a worker", lambda: frozen(self.processes["decode-0"].popen.pid), {"BatonErrorRatio": {}, "BatonNoDecodeWorker": {}, "BatonTargetDown": {"pod": "decode-0"}}, {**WAITS, **LOSES, "BatonQueueBacklog": "others wait, too"}),
             Scene("a certificate ends soon", self.short_certificate, {"BatonCertificateExpiry": {"pod": "gateway-0"}}),
-            Scene("a worker of another precision joins", self.stranger, {"BatonFingerprintMismatch": {}}),
-            Scene("a link is below its floor", self.below_floor, {"BatonLinkBelowFloor": {"pod": "decode-floor"}}),
-            Scene("a worker drains and does not end", self.stuck_drain, {"BatonDrainStuck": {"pod": "decode-stuck"}}),
+            Scene("a worker of another precision joins", self.stranger, {"BatonFingerprintMismatch": {}}, GONE),
+            Scene("a link is below its floor", self.below_floor, {"BatonLinkBelowFloor": {"pod": "decode-floor"}}, GONE),
+            Scene("a worker drains and does not end", self.stuck_drain, {"BatonDrainStuck": {"pod": "decode-stuck"}}, GONE),
             Scene("workers are out of reach again and again", lambda: repeated(self.out_of_reach, 0.5), {"BatonWatchReconnects": {}}, {**WAITS, **FAILS, **LOSES, "BatonNoDecodeWorker": "the only one is away again and again", "BatonNoPrefillWorker": "so is the only prefill worker", "BatonQueueBacklog": "requests wait for it"}),
             Scene("the link is slow", self.slow_link, {"BatonLinkSlow": {}}, WAITS),
             Scene("more requests than it can serve", self.overload, {"BatonOverload": {}, "BatonQueueBacklog": {}}, WAITS),
@@ -372,7 +373,7 @@ def spoil(folder):
         with contextlib.suppress(FileNotFoundError):
             if path.is_file() and path.name != "lock" and (size := path.stat().st_size) > 0:
                 with path.open("r+b") as file:
-                    for at in range(100, size, 4096):
+                    for at in range(100, size, 4096):  # a block has more than a page
                         file.seek(at)
                         file.write(b"spoilt")
 

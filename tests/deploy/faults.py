@@ -80,7 +80,8 @@ class Wire:
             return
         pair = {writer, far_writer}
         self.writers |= pair
-        await asyncio.wait([asyncio.ensure_future(self._carry(reader, far_writer, False)), asyncio.ensure_future(self._carry(far_reader, writer, True))])
+        with contextlib.suppress(asyncio.CancelledError):  # stop()
+            await asyncio.gather(self._carry(reader, far_writer, False), self._carry(far_reader, writer, True))
         self.writers -= pair
 
     async def _carry(self, reader, writer, answers):
