@@ -140,7 +140,7 @@ class Main(Served):
     def __init__(self, folder):
         more = ["--http", "127.0.0.1:0", "--moderation-model", GUARD, "--ledger", pathlib.Path(folder, "ledger"), "--kv-memory", "64MiB"]
         # A shorter prompt is computed where it is decoded, and no prediction sends a longer one there, too.
-        more += ["--local-prefill-tokens", 32, "--slo-ttft", 2.5, "--slo-tpot", 0.1]
+        more += ["--local-prefill-tokens", 32, "--slo-ttft", 2, "--slo-tpot", 0.1]
         super().__init__("main", folder, 2, 2, *more)
         self.ledger = pathlib.Path(folder, "ledger")
         self.load = self.run(self.bench(64))
@@ -162,7 +162,7 @@ class Main(Served):
             Scene("the classifier stands still", frozen_workers("moderator"), {"BatonModerationUnavailable": {}, "BatonNoDecodeWorker": {"model": "baton-guard"}}, {**UNSCRAPED, "BatonQueueBacklog": "verdicts wait for it", "BatonGatewayErrors": "texts without a verdict end with 503"}),
             Scene("the ledger can't be written", self.ledger_locked, {"BatonLedgerFailing": {}}),
             Scene("prompts have nothing in common any more", self.other_prompts, {"BatonHitRateCollapse": {}}),
-            Scene("first tokens come late", lambda: repeated(stutter(map(self.pid, workers[1]), 3.5), 1.5), {"BatonTtftBurnFast": MINE, "BatonTtftBurnSlow": MINE}, SLOW),
+            Scene("first tokens come late", lambda: repeated(stutter(map(self.pid, workers[1]), 4.5), 1.5), {"BatonTtftBurnFast": MINE, "BatonTtftBurnSlow": MINE}, SLOW),
             Scene("decode workers get ever less time", self.starved, {"BatonTpotBurnFast": MINE, "BatonTpotBurnSlow": MINE}, {**SLOW, "BatonOverload": "routers refuse by what they have learnt of these workers, and for a while after the fault, too"}),
         ]
 
