@@ -8,6 +8,8 @@ OURS = "INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS|ABORTED|DEADLINE_EXCEEDED|UNIMPLE
 # The share of answers that should keep the SLO. The SLO's bounds are not here: routers export them (baton_router_slo_seconds) and count
 # answers over them (baton_router_over_slo_total), so the rules follow the flags --slo-ttft and --slo-tpot, and through them the chart's slo.*.
 OBJECTIVE = 0.99
+# Waiting for the link matters from this share of the SLO of TTFT on.
+LINK_SHARE = 0.05
 
 
 def recordings():
@@ -32,13 +34,14 @@ def recordings():
         for window in ("5m", "30m", "1h", "6h"):
             record(
                 f"baton:{name}_slow:ratio_rate{window}",
-                f'sum by ({BY}) (rate(baton_router_over_slo_total{{slo="{name}"}}[{window}]))'
-                f" / (sum by ({BY}) (rate(baton_router_{name}_seconds_count[{window}])) > 0)",
+                # By model: the many quick verdicts of a classifier would hide a slow model.
+                f'sum by ({BY}, model) (rate(baton_router_over_slo_total{{slo="{name}"}}[{window}]))'
+                f" / (sum by ({BY}, model) (rate(baton_router_{name}_seconds_count[{window}])) > 0)",
             )
     record(
         "baton:ttft_phase_seconds:mean5m",
-        f"sum by ({BY}, phase) (rate(baton_ttft_phase_seconds_sum[5m]))"
-        f" / (sum by ({BY}, phase) (rate(baton_ttft_phase_seconds_count[5m])) > 0)",
+        f"sum by ({BY}, model, phase) (rate(baton_ttft_phase_seconds_sum[5m]))"
+        f" / (sum by ({BY}, model, phase) (rate(baton_ttft_phase_seconds_count[5m])) > 0)",
     )
     record(
         "baton:kv_used:ratio",
@@ -62,6 +65,7 @@ def burn(name, fast):
     what = {"ttft": "first token", "tpot": "time per token"}[name]
     slo = f'baton_router_slo_seconds{{namespace="%s",release="%s",slo="{name}"}}'
     bound = f"{{{{ range printf `max({slo})` $labels.namespace $labels.release | query }}}}{{{{ . | value | humanizeDuration }}}}{{{{ end }}}}"
+    of_model = "{{ with $labels.model }} of {{ . }}{{ end }}"
     over = lambda count: {
         f'baton_router_over_slo_total{{{WHO},slo="{name}"}}': f"0+{count}x60",
         f"baton_router_{name}_seconds_count{{{WHO}}}": "0+100x60",
@@ -71,14 +75,19 @@ def burn(name, fast):
         f"Baton{name.capitalize()}Burn{'Fast' if fast else 'Slow'}",
         f"baton:{name}_slow:ratio_rate{long} > {limit} and baton:{name}_slow:ratio_rate{short} > {limit}"
         # A share of a few answers says nothing.
-        f' and sum by ({BY}) (increase(baton_router_over_slo_total{{slo="{name}"}}[{short}])) > 3',
+        f' and sum by ({BY}, model) (increase(baton_router_over_slo_total{{slo="{name}"}}[{short}])) > 3',
         "2m" if fast else "15m",
         "critical" if fast else "warning",
         f"{name.upper()} spends its error budget {factor:g} times too fast",
-        f"{{{{ $value | humanizePercentage }}}} of the answers had a {what} over {bound} in the last {long}; "
+        f"{{{{ $value | humanizePercentage }}}} of the answers{of_model} had a {what} over {bound} in the last {long}; "
         f"the objective allows {1 - OBJECTIVE:.0%}.",
         # 80% slow, as against 2% slow: above the budget, below the factor
-        fires=over(80),
+        fires=[
+            over(80),
+            # A slow model beside one that answers a hundred times as often.
+            {series.replace("{", '{model="m",', 1): values for series, values in over(80).items()}
+            | {f'baton_router_over_slo_total{{{WHO},slo="{name}",model="guard"}}': "0x60", f'baton_router_{name}_seconds_count{{{WHO},model="guard"}}': "0+10000x60"},
+        ],
         quiet=[
             over(2),
             # One slow answer in a quiet hour.
@@ -116,6 +125,7 @@ def alerts():
         f'baton_router_requests_total{{{WHO},outcome="UNAVAILABLE"}}': f"0+{bad}x200",
         f"baton_router_running{{{WHO}}}": "1x200",
     }
+    pool = lambda role, model: f'baton_router_workers{{{WHO},role="{role}",model="{model}"}}'
     refused = lambda reason, bad: {
         f'baton_router_requests_total{{{WHO},outcome="OK"}}': "0+60x200",
         f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': f"0+{bad}x200",
@@ -130,11 +140,12 @@ def alerts():
         f'baton_kv_blocks{{{WORKER},state="cached"}}': "0x200",
         f'baton_kv_blocks{{{WORKER},state="held"}}': f"{held}x200",
     }
-    phases = lambda transfer: {
-        f'baton_ttft_phase_seconds_sum{{{WHO},phase="prefill"}}': "0+60x200",
+    phases = lambda prefill, transfer: {
+        f'baton_ttft_phase_seconds_sum{{{WHO},phase="prefill"}}': f"0+{60 * prefill:g}x200",
         f'baton_ttft_phase_seconds_count{{{WHO},phase="prefill"}}': "0+60x200",
-        f'baton_ttft_phase_seconds_sum{{{WHO},phase="transfer"}}': f"0+{transfer}x200",
+        f'baton_ttft_phase_seconds_sum{{{WHO},phase="transfer"}}': f"0+{60 * transfer:g}x200",
         f'baton_ttft_phase_seconds_count{{{WHO},phase="transfer"}}': "0+60x200",
+        f'baton_router_slo_seconds{{{WHO},slo="ttft"}}': "0.75x200",
     }
     link = lambda measured, floor: {
         f'baton_link_measured_bytes_per_second{{{WORKER},link="nccl",peer="prefill-0:8470"}}': f"{measured:.0f}x200",
@@ -173,25 +184,26 @@ def alerts():
         ),
         alert(
             "BatonNoDecodeWorker",
-            f'max by ({BY}) (baton_router_workers{{role="decode"}}) == 0',
+            # By model: another one's workers, a classifier's for example, are of no help.
+            f'max by ({BY}, model) (baton_router_workers{{role="decode"}}) == 0',
             "1m",
             "critical",
-            "No decode worker is ready: no request can be answered",
-            "No router of {{ $labels.release }} sees a decode worker that it may use. Requests wait for one, two minutes unless told otherwise.",
-            fires={f'baton_router_workers{{{WHO},role="decode"}}': "0x200"},
-            quiet={f'baton_router_workers{{{WHO},role="decode"}}': "1x200"},
+            "No decode worker of {{ $labels.model }} is ready: no request for it can be answered",
+            "No router of {{ $labels.release }} sees a decode worker of this model that it may use. Requests wait for one, two minutes unless told otherwise.",
+            fires={pool("decode", "m"): "0x200", pool("decode", "guard"): "1x200"},
+            quiet={pool("decode", "m"): "1x200", pool("decode", "guard"): "1x200"},
         ),
         alert(
             "BatonNoPrefillWorker",
             # A release without a prefill pool never had one.
-            f'max by ({BY}) (baton_router_workers{{role="prefill"}}) == 0'
-            f' and max by ({BY}) (max_over_time(baton_router_workers{{role="prefill"}}[6h])) > 0',
+            f'max by ({BY}, model) (baton_router_workers{{role="prefill"}}) == 0'
+            f' and max by ({BY}, model) (max_over_time(baton_router_workers{{role="prefill"}}[6h])) > 0',
             "1m",
             "warning",
-            "No prefill worker is ready: decode workers compute all prompts",
-            "No router of {{ $labels.release }} sees a prefill worker. Answers continue with a higher TPOT.",
-            fires={f'baton_router_workers{{{WHO},role="prefill"}}': "2x10 0x200"},
-            quiet={f'baton_router_workers{{{WHO},role="prefill"}}': "0x200"},
+            "No prefill worker of {{ $labels.model }} is ready: its decode workers compute all prompts",
+            "No router of {{ $labels.release }} sees a prefill worker of this model. Answers continue with a higher TPOT.",
+            fires={pool("prefill", "m"): "2x10 0x200", pool("prefill", "other"): "1x200"},
+            quiet={pool("prefill", "m"): "0x200", pool("prefill", "other"): "1x200"},
         ),
         alert(
             "BatonErrorRatio",
@@ -252,13 +264,17 @@ def alerts():
         ),
         alert(
             "BatonLinkSlow",
-            f'sum by ({BY}) (baton:ttft_phase_seconds:mean5m{{phase="transfer"}}) / sum by ({BY}) (baton:ttft_phase_seconds:mean5m) > 0.3',
+            f'sum by ({BY}, model) (baton:ttft_phase_seconds:mean5m{{phase="transfer"}}) / sum by ({BY}, model) (baton:ttft_phase_seconds:mean5m) > 0.3'
+            # A large share of a TTFT of some milliseconds harms nobody.
+            f' and sum by ({BY}, model) (baton:ttft_phase_seconds:mean5m{{phase="transfer"}})'
+            f' > on ({BY}) group_left () ({LINK_SHARE} * max by ({BY}) (baton_router_slo_seconds{{slo="ttft"}}))',
             "15m",
             "warning",
             "{{ $value | humanizePercentage }} of TTFT is spent waiting for KV on the link",
-            "Shipping no longer overlaps with computing: the link between the pools is too slow for this load.",
-            fires=phases(60),
-            quiet=phases(6),
+            f"Shipping no longer overlaps with computing, and takes more than {LINK_SHARE:.0%} of the SLO: the link between the pools is too slow for this load.",
+            fires=phases(0.2, 0.2),
+            # Computing takes ten times as long; and both take a millisecond.
+            quiet=[phases(2, 0.2), phases(0.001, 0.001)],
             at="45m",
         ),
         alert(
@@ -315,8 +331,8 @@ def alerts():
             "warning",
             "{{ $labels.pod }} keeps losing its watch streams to workers",
             "{{ $value | humanize }} watch streams were restarted within 15 minutes; until then placement uses old state.",
-            fires={f'baton_router_watch_restarts_total{{{WHO},reason="lost"}}': "0+3x200"},
-            quiet={f'baton_router_watch_restarts_total{{{WHO},reason="lost"}}': "0+1x200"},
+            fires={f'baton_router_watch_restarts_total{{{WHO},reason="down"}}': "0+3x200"},
+            quiet={f'baton_router_watch_restarts_total{{{WHO},reason="down"}}': "0+1x200"},
         ),
         alert(
             "BatonFingerprintMismatch",
@@ -348,12 +364,13 @@ def alerts():
         ),
         alert(
             "BatonQueueBacklog",
-            f"min by ({BY}, pod) (min_over_time(baton_router_queue_requests[5m])) > 0",
+            # By model: another one's queue may be empty.
+            f"min by ({BY}, pod, model) (min_over_time(baton_router_queue_requests[5m])) > 0",
             "5m",
             "warning",
-            "Requests wait in the queue of {{ $labels.pod }}",
+            "Requests for {{ $labels.model }} wait in the queue of {{ $labels.pod }}",
             "At least {{ $value | humanize }} requests have been waiting for a decode worker all the time in the last minutes.",
-            fires={f"baton_router_queue_requests{{{WHO}}}": "7x200"},
+            fires={f'baton_router_queue_requests{{{WHO},model="m"}}': "7x200", f'baton_router_queue_requests{{{WHO},model="guard"}}': "0x200"},
             quiet={f"baton_router_queue_requests{{{WHO}}}": "7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7"},
         ),
         alert(

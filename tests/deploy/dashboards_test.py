@@ -10,6 +10,7 @@ import unittest
 
 import yaml
 from metric_names import ROOT, asked, exported, family
+from quick_rules import quick
 
 FILES = ROOT / "deploy" / "helm" / "baton" / "files"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((FILES / "dashboards").glob("*.json"))}
@@ -170,6 +171,18 @@ class Names(unittest.TestCase):
 
     def test_asked_finds_names(self):
         self.assertEqual(asked('sum by (pod) (rate(baton_a_total{b="baton_c"}[5m])) / on(baton_d) up offset 1d'), {"baton_a_total", "up"})
+
+
+class Quick(unittest.TestCase):
+    def test_shorter_rules_differ_in_their_times_alone(self):
+        """Those of alerts_live_test.py."""
+        made = [rule for group in yaml.safe_load(quick((FILES / "baton.rules.yaml").read_text()))["groups"] for rule in group["rules"]]
+        self.assertEqual(len(made), len(RULES))
+        timeless = lambda rule: {**rule, "expr": re.sub(r"\[\w+\]|offset \w+", "", rule["expr"]), "for": ""}
+        self.assertEqual([timeless(rule) for rule in made], [timeless(rule) for rule in RULES])
+        self.assertEqual([rule["for"] for rule in made if rule.get("alert") in ("BatonNoRouter", "BatonOverload")], ["4s", "20s"])
+        hits = next(rule["expr"] for rule in made if rule.get("alert") == "BatonHitRateCollapse")
+        self.assertIn("offset 300s", hits)
 
 
 class Queries(unittest.TestCase):

@@ -15,9 +15,11 @@ import time
 import unittest
 import urllib.request
 
+import grpc
 import yaml
 from dashboards_test import BOARDS, FILES, RULES, panels, plain
 from metric_names import asked
+from peer_fetch import Fetching
 from relay import BIN, Prometheus, Process, Relay, until
 
 # Queries that return nothing here, with the reason.
@@ -102,7 +104,8 @@ class Live(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.relay = Relay(cls.folder.name, more=["--http", "127.0.0.1:0", "--slo-ttft", SLO["ttft"], "--slo-tpot", SLO["tpot"]])
+        fetching = Fetching(cls.folder.name)
+        cls.relay = Relay(cls.folder.name, more=["--http", "127.0.0.1:0", "--slo-ttft", SLO["ttft"], "--slo-tpot", SLO["tpot"], *fetching.flags])
         cls.addClassCleanup(cls.relay.stop)
         cls.prometheus = Prometheus(str(cls.relay.observability / "prometheus.yml"), os.path.join(cls.folder.name, "data"))
         cls.addClassCleanup(cls.prometheus.stop)
@@ -113,7 +116,12 @@ class Live(unittest.TestCase):
             + ["--output-tokens", "uniform:4:24", "--shared-prefix-tokens", 64, "--prefix-groups", 3, "--turns", 2, "--timeout", "2m"]
         )
         cls.addClassCleanup(cls.load.stop)
-        cls.load_http()
+        body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4, "beam_width": 2}).encode()  # a field that nobody knows
+        cls.keep(0.5, lambda: urllib.request.urlopen(f"http://{cls.relay.http}/v1/chat/completions", data=body, timeout=60).read(), OSError)
+        # Under a load this light there need not be a fetch.
+        fetching.load()
+        workers = [one["grpc"] for one in cls.relay.announcement["processes"] if one["name"].startswith("decode")]
+        cls.keep(3, lambda: fetching.fetch(*workers), grpc.RpcError)
         # A worker that dies under load: watch streams begin again, hand-offs go elsewhere.
         until(lambda: cls.prometheus.query("sum(baton_router_requests_total) > 5"), lambda: f"requests that ended\n{cls.load.said()}\n{cls.relay.process.said()}")
         os.kill(cls.relay.pid("prefill-1"), signal.SIGKILL)
@@ -121,17 +129,16 @@ class Live(unittest.TestCase):
         subprocess.run([BIN / "baton", "generate", "--server", cls.relay.router, "--token-ids", "99999999", "-m", "1"], capture_output=True)
 
     @classmethod
-    def load_http(cls):
-        """A client of the gateway that asks again and again, with a field that nobody knows."""
-        body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4, "beam_width": 2}).encode()
+    def keep(cls, pause, ask, failures):
+        """A client that asks again and again."""
         ended = threading.Event()
 
-        def ask():
-            while not ended.wait(0.5):
-                with contextlib.suppress(OSError):
-                    urllib.request.urlopen(f"http://{cls.relay.http}/v1/chat/completions", data=body, timeout=60).read()
+        def go():
+            while not ended.wait(pause):
+                with contextlib.suppress(failures):
+                    ask()
 
-        client = threading.Thread(target=ask)
+        client = threading.Thread(target=go)
         client.start()
         cls.addClassCleanup(client.join)
         cls.addClassCleanup(ended.set)
