@@ -214,12 +214,24 @@ absl::StatusOr<uint16_t> PageServer::Impl::Listen(const std::string& host, uint1
   Tcp::resolver resolver(io_);
   const auto found = resolver.resolve(host, std::to_string(port), Tcp::resolver::passive, error);
   if (error) return CantServe(options_.listen, error);
-  const Tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), error);
-  // Connections that a former process left behind do not count as a taken port.
-  if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  const Tcp::endpoint given = found.begin()->endpoint();
+  const bool everywhere = given.address().is_unspecified();
+  const auto open = [&](const Tcp::endpoint& endpoint) {
+    Error ignored;
+    acceptor_.close(ignored);
+    acceptor_.open(endpoint.protocol(), error);
+    // Connections that a former process left behind do not count as a taken port.
+    if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
+    if (!error && everywhere && endpoint.protocol() == Tcp::v6())
+      acceptor_.set_option(asio::ip::v6_only(false), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  };
+  // A wildcard means IPv6 and IPv4, and IPv4 alone on a host that has no other.
+  open(everywhere ? Tcp::endpoint(Tcp::v6(), port) : given);
+  if (everywhere && (error == asio::error::address_family_not_supported || error.value() == EADDRNOTAVAIL)) {
+    open(Tcp::endpoint(Tcp::v4(), port));
+  }
   if (error) return CantServe(options_.listen, error);
   const uint16_t bound = acceptor_.local_endpoint(error).port();
   if (error) return CantServe(options_.listen, error);

@@ -117,12 +117,24 @@ absl::StatusOr<uint16_t> Server::Impl::Listen(const std::string& host, uint16_t 
   Tcp::resolver resolver(site_.loop->context());
   const auto found = resolver.resolve(host, std::to_string(port), Tcp::resolver::passive, error);
   if (error) return cannot(error);
-  const Tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), error);
-  // Connections that a former process left behind do not count as a taken port.
-  if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  const Tcp::endpoint given = found.begin()->endpoint();
+  const bool everywhere = given.address().is_unspecified();
+  const auto open = [&](const Tcp::endpoint& endpoint) {
+    Error ignored;
+    acceptor_.close(ignored);
+    acceptor_.open(endpoint.protocol(), error);
+    // Connections that a former process left behind do not count as a taken port.
+    if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
+    if (!error && everywhere && endpoint.protocol() == Tcp::v6())
+      acceptor_.set_option(asio::ip::v6_only(false), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  };
+  // A wildcard means IPv6 and IPv4, and IPv4 alone on a host that has no other.
+  open(everywhere ? Tcp::endpoint(Tcp::v6(), port) : given);
+  if (everywhere && (error == asio::error::address_family_not_supported || error.value() == EADDRNOTAVAIL)) {
+    open(Tcp::endpoint(Tcp::v4(), port));
+  }
   if (error) return cannot(error);
   const uint16_t bound = acceptor_.local_endpoint(error).port();
   if (error) return cannot(error);
@@ -186,7 +198,11 @@ void Server::Impl::Open(Tcp::socket socket) {
   Error error;
   const auto peer = socket.remote_endpoint(error);
   if (error) return;
-  const std::string address = peer.address().to_string();
+  // An IPv4 client of a socket of both families has its own address.
+  const auto six = peer.address().is_v6() ? peer.address().to_v6() : asio::ip::address_v6();
+  const std::string address = six.is_v4_mapped()
+                                  ? asio::ip::make_address_v4(asio::ip::v4_mapped, six).to_string()
+                                  : peer.address().to_string();
   // One that has waited for its client gives way. A client that is served is not cut off for a new one.
   const auto counted = by_address_.find(address);
   const bool address_full =

@@ -461,6 +461,19 @@ TEST(HttpServerTest, OldClientsGetNoChunks) {
   EXPECT_EQ(answer.find("chunked"), std::string::npos);
 }
 
+TEST(HttpServerTest, AWildcardIsOfBothFamilies) {
+  for (const char* const everywhere : {"0.0.0.0:0", "[::]:0"}) {
+    auto server = Server::Start({.listen = everywhere}, [](std::shared_ptr<Exchange> exchange) {
+      exchange->Answer({.body = exchange->request().address});
+    });
+    ASSERT_TRUE(server.ok()) << server.status();
+    HttpPeer peer((*server)->address());
+    ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+    EXPECT_EQ(peer.Receive().body, "127.0.0.1") << everywhere;
+    EXPECT_EQ(telemetry::ListensOnIpv6((*server)->address()), telemetry::HostHasIpv6()) << everywhere;
+  }
+}
+
 TEST(HttpServerTest, AnAddressThatIsNoneOrTaken) {
   EXPECT_TRUE(absl::IsInvalidArgument(Server::Start({.listen = "nowhere"}, Echo).status()));
   const auto server = Start();

@@ -44,6 +44,33 @@ HttpPeer::~HttpPeer() {
   if (socket_ >= 0) close(socket_);
 }
 
+namespace {
+sockaddr_in6 LoopbackOfIpv6(uint16_t port) {
+  sockaddr_in6 to = {};
+  to.sin6_family = AF_INET6;
+  to.sin6_addr = in6addr_loopback;
+  to.sin6_port = htons(port);
+  return to;
+}
+}  // namespace
+
+bool HostHasIpv6() {
+  const sockaddr_in6 at = LoopbackOfIpv6(0);
+  const int probe = socket(AF_INET6, SOCK_STREAM, 0);
+  const bool has = probe >= 0 && bind(probe, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
+  close(probe);
+  return has;
+}
+
+bool ListensOnIpv6(const std::string& address) {
+  const sockaddr_in6 to =
+      LoopbackOfIpv6(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  const int probe = socket(AF_INET6, SOCK_STREAM, 0);
+  const bool connected = probe >= 0 && connect(probe, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  close(probe);
+  return connected;
+}
+
 void HttpPeer::Connect(const std::string& address) { BATON_CHECK(TryConnect(address)); }
 
 bool HttpPeer::TryConnect(const std::string& address) {

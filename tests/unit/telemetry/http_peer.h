@@ -15,6 +15,11 @@ struct HttpAnswer {
   int status() const;
 };
 
+// The loopback interface has IPv6.
+bool HostHasIpv6();
+// Somebody listens at the address's port on it.
+bool ListensOnIpv6(const std::string& address);
+
 class HttpPeer {
  public:
   // Connects at once. Reads fail after 20 s, scaled, so that a test ends that nobody answers.

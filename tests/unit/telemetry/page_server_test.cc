@@ -38,6 +38,17 @@ class PageServerTest : public testing::Test {
   std::atomic<int> pages_ = 0;
 };
 
+TEST_F(PageServerTest, AWildcardIsOfBothFamilies) {
+  for (const char* const everywhere : {"0.0.0.0:0", "[::]:0"}) {
+    const auto server = Start({.listen = everywhere});
+    HttpPeer peer(server->address());
+    EXPECT_EQ(peer.Get().body, "the page\n") << everywhere;
+    EXPECT_EQ(ListensOnIpv6(server->address()), HostHasIpv6()) << everywhere;
+  }
+  const auto server = Start({.listen = "127.0.0.1:0"});
+  EXPECT_FALSE(ListensOnIpv6(server->address()));
+}
+
 TEST_F(PageServerTest, AnswersGetAndHeadAndNothingElse) {
   const auto server = Start();
   HttpPeer peer(server->address());

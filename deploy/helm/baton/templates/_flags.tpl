@@ -1,8 +1,3 @@
-{{/* The address to listen on: the pod's own of both families. */}}
-{{- define "baton.everywhere" -}}
-{{- ternary "0.0.0.0" "[::]" .Values.ipv4Only -}}
-{{- end -}}
-
 {{/* The command lines. dict: root, role, r. */}}
 {{- define "baton.flags" -}}
 {{- $root := .root -}}
@@ -14,9 +9,9 @@
 {{- else -}}
 - --model={{ include "baton.modelPath" $root }}
 - --model-name={{ $v.model.name }}
-- --listen={{ include "baton.everywhere" $root }}:8470
-- --health={{ include "baton.everywhere" $root }}:8471
-- --metrics={{ include "baton.everywhere" $root }}:9470
+- --listen=[::]:8470
+- --health=[::]:8471
+- --metrics=[::]:9470
 - --log-level={{ $r.logLevel }}
 {{- if eq $role "router" }}
 {{- if $v.node.enabled }}
@@ -176,10 +171,10 @@
 - --no-router
 - --model={{ include "baton.modelPath" $root }}
 - --model-name={{ $v.model.name }}
-- --worker-listen={{ include "baton.everywhere" $root }}:8480
-- --worker-metrics={{ include "baton.everywhere" $root }}:9480
+- --worker-listen=[::]:8480
+- --worker-metrics=[::]:9480
 - --worker-prefix=$(POD_NAME)
-- --health={{ include "baton.everywhere" $root }}:8471
+- --health=[::]:8471
 - --log-level={{ $r.logLevel }}
 - --backend={{ ternary "cuda" "cpu" (gt (int $r.gpus) 0) }}
 - --prefill={{ $prefill }}

@@ -2,8 +2,8 @@
 {{- define "baton.gatewayFlags" -}}
 {{- $v := .Values -}}
 - --router=dns:///{{ include "baton.fullname" . }}-router-grpc.{{ .Release.Namespace }}.svc:8470
-- --listen={{ include "baton.everywhere" . }}:8000
-- --metrics={{ include "baton.everywhere" . }}:9470
+- --listen=[::]:8000
+- --metrics=[::]:9470
 - --max-connections={{ int $v.gateway.maxConnections }}
 - --max-connections-per-address={{ int $v.gateway.maxConnectionsPerAddress }}
 - --drain-seconds={{ int $v.longestGenerationSeconds }}
