@@ -63,7 +63,11 @@ absl::Status Write(const std::filesystem::path& path, std::string_view text) {
 }
 
 // "prefill-1" is a prefill worker; so are they named by plan.cc.
-std::string Component(const std::string& process) { return process.substr(0, process.find('-')); }
+// A classifier is served by a decode worker, and alerts and dashboards go by roles.
+std::string Component(const std::string& process) {
+  const std::string name = process.substr(0, process.find('-'));
+  return name == "moderator" ? "decode" : name;
+}
 
 std::string Targets(const Announcement& announcement) {
   auto targets = nlohmann::ordered_json::array();

@@ -327,7 +327,9 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
 void Fleet::OnBroken(int endpoint) {
   absl::MutexLock lock(&mutex_);
   const auto found = endpoints_.find(endpoint);
-  if (found != endpoints_.end() && found->second.worker != nullptr) found->second.worker->SetHeard(false);
+  if (found == endpoints_.end() || found->second.worker == nullptr) return;
+  found->second.worker->SetHeard(false);
+  probe_.WatchRestarted("lost");
 }
 
 void Fleet::OnDown(int endpoint, const absl::Status& why) {

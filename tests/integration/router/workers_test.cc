@@ -252,6 +252,7 @@ TEST_F(RouterTest, AWorkerWhoseConnectionBreaksStaysAndFinishesTheAnswer) {
   EXPECT_EQ(rest.text(), "b");
   EXPECT_EQ(rest.finished.at(0).relay().migrations(), 1u);
   EXPECT_EQ(Metric("baton_router_watch_restarts_total{reason=\"down\"}"), 0);
+  EXPECT_EQ(Metric("baton_router_watch_restarts_total{reason=\"lost\"}"), 1);
   EXPECT_EQ(Metric("baton_router_workers{role=\"decode\"}"), 1);
 }
 

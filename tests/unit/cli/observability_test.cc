@@ -27,7 +27,8 @@ Announcement Relay() {
   announcement.model = std::string("m");
   announcement.processes = {{"decode-0", 1, "127.0.0.1:1", "127.0.0.1:2"},
                             {"prefill-1", 2, "127.0.0.1:3", "127.0.0.1:4"},
-                            {"router", 3, "127.0.0.1:5", "127.0.0.1:6"}};
+                            {"router", 3, "127.0.0.1:5", "127.0.0.1:6"},
+                            {"moderator", 4, "127.0.0.1:7", "127.0.0.1:8"}};
   return announcement;
 }
 
@@ -35,12 +36,13 @@ TEST(Observability, TargetsHaveTheChartsLabels) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "observability";
   ASSERT_TRUE(WriteObservability(Relay(), folder.string()).ok());
   const auto targets = nlohmann::json::parse(Read(folder / "targets.json"));
-  ASSERT_EQ(targets.size(), 3);
+  ASSERT_EQ(targets.size(), 4);
   EXPECT_EQ(targets[1]["targets"][0], "127.0.0.1:4");
   EXPECT_EQ(targets[1]["labels"],
             nlohmann::json(
                 {{"namespace", "local"}, {"release", "m"}, {"component", "prefill"}, {"pod", "prefill-1"}}));
   EXPECT_EQ(targets[2]["labels"]["component"], "router");
+  EXPECT_EQ(targets[3]["labels"]["component"], "decode") << "it is a decode worker of the classifier";
 }
 
 TEST(Observability, EverythingIsThere) {
