@@ -532,7 +532,7 @@ void RequestDriver::OnWritten(bool ok) {
 void RequestDriver::OnCancelled() {
   Post([this](RequestFlow& flow) -> Actions {
     if (reader_ != nullptr) {
-      held_->Leave(reader_, context_.clock->Now() >= deadline_
+      held_->Leave(reader_, EndsByDeadline(context_.clock->Now(), deadline_)
                                 ? absl::DeadlineExceededError("the deadline passed")
                                 : absl::CancelledError("the client went away"));
       return {};

@@ -546,9 +546,8 @@ Actions RequestFlow::OnMaybeStalled() {
 
 Actions RequestFlow::OnCancelled() {
   Actions actions;
-  const bool late = clock_.Now() >= options_.deadline;
-  EndWith(late ? absl::DeadlineExceededError("the deadline passed")
-               : absl::CancelledError("the client went away"),
+  EndWith(EndsByDeadline(clock_.Now(), options_.deadline) ? absl::DeadlineExceededError("the deadline passed")
+                                                          : absl::CancelledError("the client went away"),
           &actions);
   return actions;
 }

@@ -175,6 +175,8 @@ int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_byt
   return std::max<int64_t>(1, max_answer_bytes / (bytes * choices));
 }
 
+bool EndsByDeadline(absl::Time now, absl::Time deadline) { return now + absl::Milliseconds(100) >= deadline; }
+
 absl::Status StalledError(absl::Duration stall) {
   return absl::AbortedError(
       fmt::format("the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(stall)));

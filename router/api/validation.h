@@ -55,6 +55,9 @@ int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_byt
 absl::Status BuildNotServed(const std::string& serves);
 // UNAVAILABLE: the router is leaving, and waits no longer for what it has begun; another may answer at once.
 absl::Status DrainingError();
+// A call that its client ends now ends by its deadline. The client's clock is ahead by the time that the call
+// took to get here, so the last tenth of a second counts.
+bool EndsByDeadline(absl::Time now, absl::Time deadline);
 // ABORTED: the client took no message for so long.
 absl::Status StalledError(absl::Duration stall);
 

@@ -190,18 +190,27 @@ class Main(Served):
                 pass
         yield
 
+    def slow_answers(self):
+        """Over the SLO of TPOT, so far."""
+        with urllib.request.urlopen(f"http://{self.announced['metrics']}/metrics", timeout=30) as page:
+            lines = [line for line in page.read().decode().splitlines() if line.startswith("baton_router_over_slo_total") and 'slo="tpot"' in line]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
     @contextlib.contextmanager
     def starved(self):
-        """How little is little enough depends on the machine, so they get ever less."""
-        time_to_run, begun = 0.002, time.monotonic()
+        """How little is little enough depends on the machine, so they get less as long as hardly an answer is slow; with less than that there would be no answers at all."""
+        time_to_run, begun, slow = 0.002, time.monotonic(), self.slow_answers()
         pids = [self.pid(name) for name in ("decode-0", "decode-1")]
 
         def act(ended):
-            nonlocal time_to_run, begun
+            nonlocal time_to_run, begun, slow
             with frozen(*pids):
                 ended.wait(0.4)
             if time.monotonic() > begun + 10:
-                time_to_run, begun = max(time_to_run / 2, 0.0003), time.monotonic()
+                before, slow = slow, self.slow_answers()
+                if slow < before + 3:
+                    time_to_run = max(time_to_run / 2, 0.0003)
+                begun = time.monotonic()
             time.sleep(time_to_run)
 
         with repeated(act, 0):
@@ -396,7 +405,7 @@ class Small(Served):
     def spoilt_disk(self):
         with repeated(lambda _: spoil(self.disk), 0.3):
             yield
-        # What is spoilt by now would be found block by block: as the runbook says, the worker goes on with an empty folder.
+        # Spoilt blocks would be found one by one: as the runbook says, the worker goes on with an empty folder.
         (self.disk / "decode-0").rename(self.disk / "spoilt")
         self.kill("decode-0")
 
