@@ -22,6 +22,8 @@
 #include "common/rpc/status.h"
 #include "gateway/mapping/answer.h"
 #include "gateway/mapping/sse.h"
+#include "gateway/passed_on.h"
+#include "gateway/tries.h"
 
 namespace baton::gateway {
 namespace {
@@ -32,17 +34,7 @@ constexpr char kUsageTrailer[] = "baton-usage-bin";
 // Bytes of an answer that are asked for before the client has taken them.
 constexpr size_t kAhead = 64 << 10;
 
-// Limits of what is passed on of a request, far below those at which a router refuses a call for its metadata
-// (Authenticator), or gRPC ends the connection that all clients share (common/rpc/limits.h).
-constexpr const char* kKeyHeaders[] = {"authorization", "x-api-key"};
-constexpr char kIdempotencyHeader[] = "idempotency-key";
-// The build that must answer, in a request; in an answer, the one that does.
-constexpr char kBuildHeader[] = "x-baton-build";
 constexpr char kProgressHeader[] = "x-baton-progress";
-// With the number of a prompt behind it, the router takes it.
-constexpr size_t kMaxIdempotencyBytes = 120;
-constexpr size_t kMaxBuildBytes = 64;
-constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512, kMaxRequestIdBytes = 128;
 
 // An answer in one piece of more bytes is not written on the server's thread.
 constexpr size_t kLargeAnswer = 64 << 10;
@@ -65,10 +57,6 @@ std::optional<v1::RequestUsage> UsageIn(const grpc::ClientContext& context) {
     return std::nullopt;
   }
   return usage;
-}
-
-bool IsPrintable(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 // Which of several prompts it is about.
@@ -140,6 +128,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     std::shared_ptr<const Request> request;
     std::shared_ptr<Router> router;  // of the call under way
     std::string avoid;               // where the last one failed
+    bool heard = false;              // something of that call has come
     Tries tries;
     Pause pause;          // before the next
     absl::Status broke;   // how the last call broke off; OK: none has, or it was got over
@@ -185,6 +174,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   void StartCall(size_t which) {
     Leg& leg = legs_[which];
     leg.router = routers_.Pick(leg.avoid);
+    leg.heard = false;
     if (leg.router == nullptr) {
       return exchange_->Post(
           [self = this->shared_from_this(), which] { self->OnDone(which, self->routers_.NoneKnown()); });
@@ -341,6 +331,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   // Counts the event as the client's. False: the client has it from an earlier call.
   static bool Count(Leg& leg, const v1::GenerateResponse& event) {
     const auto of = [&](uint32_t choice) { return std::min<size_t>(choice, leg.tokens.size() - 1); };
+    leg.heard = true;
     if (event.has_started()) {
       if (!leg.started.request_id().empty()) return false;
       leg.started = event.started();
@@ -360,7 +351,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   bool TryAgain(size_t which, const absl::Status& status) {
     Leg& leg = legs_[which];
     const bool began = !leg.started.request_id().empty();
-    const bool breaks = AnotherMayAnswer(status, began);
+    const bool breaks = AnotherMayAnswer(status, leg.heard);
     // All answers of a router that is lost come to the others at once, which may have to say "later".
     const std::optional<absl::Duration> later =
         !leg.broke.ok() && absl::IsResourceExhausted(status) ? rpc::RetryDelay(status) : std::nullopt;
@@ -518,34 +509,5 @@ template void StartAnswer(std::shared_ptr<http::Exchange>, Routers&, std::vector
                           AnswerFormat, const CallTimes&, Probe&, SideThread&);
 template void StartAnswer(std::shared_ptr<http::Exchange>, Routers&, std::vector<v1::GenerateRequest>,
                           AnswerFormat, const CallTimes&, Probe&, SideThread&);
-
-std::string WhyNotPassedOn(const http::Request& request) {
-  for (const char* const name : kKeyHeaders) {
-    if (const size_t size = request.Header(name).size(); size > kMaxKeyBytes)
-      return fmt::format("{} has {} bytes, and no key more than {}", name, size, kMaxKeyBytes);
-  }
-  const std::string_view key = request.Header(kIdempotencyHeader);
-  if (key.size() > kMaxIdempotencyBytes || !IsPrintable(key)) {
-    return fmt::format("{}: at most {} printable ASCII characters are taken", kIdempotencyHeader,
-                       kMaxIdempotencyBytes);
-  }
-  const std::string_view build = request.Header(kBuildHeader);
-  if (build.size() > kMaxBuildBytes || !IsPrintable(build))
-    return fmt::format("{}: not a build", kBuildHeader);
-  return "";
-}
-
-void PassOn(const http::Request& request, grpc::ClientContext* context) {
-  const auto pass_on = [&](const char* name, size_t most) {
-    const std::string_view value = request.Header(name);
-    // gRPC ends the process over metadata that is not printable ASCII. No key and no context is.
-    if (!value.empty() && value.size() <= most && IsPrintable(value))
-      context->AddMetadata(name, std::string(value));
-  };
-  for (const char* const name : kKeyHeaders) pass_on(name, kMaxKeyBytes);
-  // A longer trace context may be left out (W3C Trace Context, 3.3.1.5).
-  for (const char* const name : {"traceparent", "tracestate"}) pass_on(name, kMaxTraceBytes);
-  pass_on("x-request-id", kMaxRequestIdBytes);
-}
 
 }  // namespace baton::gateway

@@ -36,11 +36,4 @@ template <typename Request>
 void StartAnswer(std::shared_ptr<http::Exchange> exchange, Routers& routers, std::vector<Request> requests,
                  AnswerFormat format, const CallTimes& times, Probe& probe, SideThread& side_thread);
 
-// Why a request's key, its idempotency key or its build can't be passed on: it is too long for any. Empty: it
-// can.
-std::string WhyNotPassedOn(const http::Request& request);
-// The metadata of a call: the client's key, trace context and name for the request. A key that is too long
-// stays away, as do the others.
-void PassOn(const http::Request& request, grpc::ClientContext* context);
-
 }  // namespace baton::gateway

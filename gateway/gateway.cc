@@ -14,9 +14,10 @@
 namespace baton::gateway {
 
 struct Gateway::Parts {
-  Parts(const GatewayOptions& options, std::shared_ptr<const rpc::Security> proof)
+  Parts(const GatewayOptions& options, const std::vector<ServiceAddress>& addresses,
+        std::shared_ptr<const rpc::Security> proof)
       : security(std::move(proof)),
-        routers(options.routers, security.get(), options.resolver, options.resolve_every, probe),
+        routers(addresses, security.get(), options.resolver, options.resolve_every, probe),
         routes(routers,
                {.rules = {.drop_billing_header = options.drop_billing_header},
                 .times = {.comment_after = options.comment_after, .head_after = options.head_after},
@@ -40,9 +41,12 @@ struct Gateway::Parts {
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& options) {
   if (options.routers.empty()) return absl::InvalidArgumentError("no router is given");
-  for (const std::string& router : options.routers) BATON_RETURN_IF_ERROR(Routers::Check(router));
+  std::vector<ServiceAddress> routers;
+  for (const std::string& text : options.routers) {
+    BATON_ASSIGN_OR_RETURN(routers.emplace_back(), ServiceAddress::Parse(text));
+  }
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
-  auto parts = std::make_unique<Parts>(options, std::move(security));
+  auto parts = std::make_unique<Parts>(options, routers, std::move(security));
   Parts& served = *parts;
   http::ServerOptions http = http::Affordable(options.http);
   served.probe.MostConnections(http.max_connections);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "common/base/service_address.h"
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
@@ -11,7 +12,6 @@
 #include "common/telemetry/metrics.h"
 #include "gateway/gateway.h"
 #include "gateway/origins.h"
-#include "gateway/routers.h"
 
 namespace {
 
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
       ->type_name("ADDR")
       ->delimiter(',')
       ->check([](const std::string& router) {
-        return std::string(baton::gateway::Routers::Check(router).message());
+        return std::string(baton::ServiceAddress::Parse(router).status().message());
       });
   app.add_option("--listen", options.http.listen, "HTTP address; port 0 lets the system choose")
       ->type_name("ADDR")

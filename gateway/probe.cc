@@ -36,14 +36,15 @@ void Probe::Streams(int change) {
   metrics_.Gauge("baton_gateway_answers", "Answers under way").Increment(change);
 }
 
-void Probe::GoesOn(bool resumed) {
-  metrics_
-      .Counter("baton_gateway_tries_total",
-               "Calls that broke off and were made again, at another router where there is one: `anew` with "
-               "nothing of the answer yet, or `resumed` behind what the client has",
-               {{"how", resumed ? "resumed" : "anew"}})
-      .Increment();
+prometheus::Counter& Probe::Tries(bool resumed) {
+  return metrics_.Counter(
+      "baton_gateway_tries_total",
+      "Calls that broke off and were made again, at another router where there is one: `anew` with "
+      "nothing of the answer yet, or `resumed` behind what the client has",
+      {{"how", resumed ? "resumed" : "anew"}});
 }
+
+void Probe::GoesOn(bool resumed) { Tries(resumed).Increment(); }
 
 void Probe::Routers(int64_t ready, int64_t known) {
   metrics_.Gauge("baton_gateway_routers", "Routers that are known").Set(static_cast<double>(known));
@@ -90,6 +91,7 @@ void Probe::MostConnections(size_t limit) {
       .Set(static_cast<double>(limit));
   Connections({});  // all of it is there before the first client
   Streams(0);
+  for (const bool resumed : {false, true}) Tries(resumed);
 }
 
 }  // namespace baton::gateway

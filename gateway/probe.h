@@ -21,8 +21,8 @@ class Probe {
   // Members of requests that were ignored.
   void Ignored(size_t members);
   void Streams(int change);
-  // An answer whose router broke off goes on at another, or at the same one once more. `resumed`: behind what
-  // the client has.
+  // A call whose router broke off is made again. `resumed`: for what lies behind the part that the client
+  // has.
   void GoesOn(bool resumed);
   // Routers that are known, and that take requests.
   void Routers(int64_t ready, int64_t known);
@@ -34,6 +34,8 @@ class Probe {
   void MostConnections(size_t limit);
 
  private:
+  prometheus::Counter& Tries(bool resumed);
+
   telemetry::Metrics& metrics_;
   http::ServerCounts counted_;
 };

@@ -17,52 +17,6 @@
 #include "common/rpc/status.h"
 
 namespace baton::gateway {
-namespace {
-
-constexpr std::string_view kDns = "dns:///";
-
-// Before the tries of a call that broke off: together some three seconds, in which a router's process may
-// come back.
-constexpr absl::Duration kPauses[] = {absl::ZeroDuration(), absl::Milliseconds(200), absl::Milliseconds(400),
-                                      absl::Milliseconds(800), absl::Milliseconds(1600)};
-
-struct Place {
-  std::string host;  // IPv6 in brackets
-  std::string port;
-  bool is_name = false;  // of many
-
-  std::string at(std::string_view address) const {
-    const bool plain = address.find(':') == std::string_view::npos;
-    return plain ? fmt::format("{}:{}", address, port) : fmt::format("[{}]:{}", address, port);
-  }
-};
-
-absl::StatusOr<Place> Read(std::string_view text) {
-  const auto wrong = [text](std::string_view why) {
-    return absl::InvalidArgumentError(
-        fmt::format("\"{}\" {}: write HOST:PORT, [IPV6]:PORT or dns:///NAME:PORT", text, why));
-  };
-  std::string_view rest = text;
-  Place place{.is_name = rest.starts_with(kDns)};
-  if (place.is_name) rest.remove_prefix(kDns.size());
-  if (rest.find_first_of("/ ") != std::string_view::npos) return wrong("is no address");
-  const size_t colon = rest.rfind(':');
-  if (colon == std::string_view::npos) return wrong("has no port");
-  uint16_t port = 0;
-  place.host = rest.substr(0, colon);
-  place.port = rest.substr(colon + 1);
-  const char* const end = place.port.data() + place.port.size();
-  const auto parsed = std::from_chars(place.port.data(), end, port);
-  if (parsed.ec != std::errc() || parsed.ptr != end || port == 0) return wrong("has no port from 1 to 65535");
-  const bool bracketed = place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']';
-  if (place.host.empty() || (!bracketed && place.host.find_first_of(":[]") != std::string::npos))
-    return wrong("has no host");
-  if (bracketed && place.is_name) return wrong("names an address, which needs no dns:///");
-  return place;
-}
-
-}  // namespace
-
 Router::Router(std::string where, const std::string& name, const rpc::Security* security)
     : address(std::move(where)),
       channel(rpc::MakeChannel(address, rpc::kPublicKeepalive, security, name)),
@@ -79,7 +33,7 @@ bool Router::Ready() const {
 
 struct Routers::State {
   struct Name {
-    Place place;
+    ServiceAddress name;
     bool asked = false;                  // no answer yet
     std::string trouble;                 // why it gives no address; empty: it does
     std::vector<std::string> addresses;  // host:port, as it gave them last
@@ -98,17 +52,17 @@ struct Routers::State {
     const std::string before = std::exchange(name.trouble, "");
     if (answer.ok() || absl::IsNotFound(answer.status())) name.addresses.clear();
     if (answer.ok()) {
-      for (const std::string& one : *answer) name.addresses.push_back(name.place.at(one));
+      for (const std::string& one : *answer) name.addresses.push_back(JoinHostPort(one, name.name.port));
       std::ranges::sort(name.addresses);
       const auto same = std::ranges::unique(name.addresses);
       name.addresses.erase(same.begin(), same.end());
     }
     if (!answer.ok())
-      name.trouble = fmt::format("{}: {}", name.place.host, std::string(answer.status().message()));
-    if (answer.ok() && answer->empty()) name.trouble = fmt::format("{}: no addresses", name.place.host);
+      name.trouble = fmt::format("{}: {}", name.name.host, std::string(answer.status().message()));
+    if (answer.ok() && answer->empty()) name.trouble = fmt::format("{}: no addresses", name.name.host);
     if (name.trouble != before) {
       if (name.trouble.empty()) {
-        spdlog::info("routers: {} has {} addresses", name.place.host, name.addresses.size());
+        spdlog::info("routers: {} has {} addresses", name.name.host, name.addresses.size());
       } else {
         spdlog::warn("routers: {}", name.trouble);
       }
@@ -125,7 +79,7 @@ struct Routers::State {
     };
     for (const std::string& address : fixed) add(address, "");
     for (const Name& name : names) {
-      for (const std::string& address : name.addresses) add(address, name.place.host);
+      for (const std::string& address : name.addresses) add(address, name.name.host);
     }
     const auto stays = [&](const std::shared_ptr<Router>& router) {
       return std::erase_if(wanted, [&](const auto& one) { return one.first == router->address; }) > 0;
@@ -163,21 +117,18 @@ struct Routers::State {
   bool closed ABSL_GUARDED_BY(mutex) = false;
 };
 
-absl::Status Routers::Check(std::string_view text) { return Read(text).status(); }
-
-Routers::Routers(const std::vector<std::string>& given, const rpc::Security* security,
+Routers::Routers(const std::vector<ServiceAddress>& given, const rpc::Security* security,
                  std::shared_ptr<Resolver> resolver, absl::Duration resolve_every, Probe& probe)
     : state_(std::make_shared<State>(
           security, resolver != nullptr ? std::move(resolver) : std::make_shared<SystemResolver>(),
           resolve_every, probe)) {
   {
     absl::MutexLock lock(&state_->mutex);
-    for (const std::string& text : given) {
-      Place place = Read(text).value();
-      if (place.is_name) {
-        state_->names.push_back({.place = std::move(place), .addresses = {}});
+    for (const ServiceAddress& one : given) {
+      if (one.is_name) {
+        state_->names.push_back({.name = one, .addresses = {}});
       } else {
-        state_->fixed.push_back(text);
+        state_->fixed.push_back(one.text());
       }
     }
     state_->Follow();
@@ -212,7 +163,7 @@ void Routers::Look() {
       if (now >= due) {
         due = now + state_->every;
         for (size_t i = 0; i < state_->names.size(); ++i) {
-          if (!std::exchange(state_->names[i].asked, true)) ask.emplace_back(i, state_->names[i].place.host);
+          if (!std::exchange(state_->names[i].asked, true)) ask.emplace_back(i, state_->names[i].name.host);
         }
       }
     }
@@ -269,38 +220,9 @@ absl::Status Routers::NoneKnown() const {
   absl::MutexLock lock(&state_->mutex);
   std::vector<std::string> troubles;
   for (const State::Name& name : state_->names) {
-    troubles.push_back(name.trouble.empty() ? name.place.host + ": not known yet" : name.trouble);
+    troubles.push_back(name.trouble.empty() ? name.name.host + ": not known yet" : name.trouble);
   }
   return absl::UnavailableError(fmt::format("no router is known ({}); retry", absl::StrJoin(troubles, "; ")));
-}
-
-Tries Tries::None() {
-  Tries none;
-  none.made_ = std::ssize(kPauses);
-  return none;
-}
-
-std::optional<absl::Duration> Tries::Next() {
-  if (made_ == std::ssize(kPauses)) return std::nullopt;
-  return kPauses[made_++];
-}
-
-void Pause::Then(absl::Duration pause, std::function<void()> what) {
-  alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(pause),
-              [what = std::move(what)](bool fired) {
-                if (fired) what();
-              });
-}
-
-bool AnotherMayAnswer(const absl::Status& status, bool began) {
-  if (rpc::HasReason(status, v1::REASON_ROUTER_DRAINING)) return true;
-  // A router's own errors have a reason.
-  if (!rpc::ReasonOf(status).empty()) return false;
-  if (absl::IsUnavailable(status)) return true;
-  // gRPC tells a reset of a stream by its code, and a server that ends by CANCELLED. A router that gives up a
-  // client that does not read resets the stream, too, and must not be asked for the rest.
-  return !began && (absl::IsCancelled(status) || absl::IsInternal(status) || absl::IsUnknown(status));
 }
 
 }  // namespace baton::gateway

@@ -4,14 +4,11 @@
 // once, and those that have left get none. Any thread.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,6 +18,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/resolver.h"
+#include "common/base/service_address.h"
 #include "common/rpc/security.h"
 #include "gateway/probe.h"
 #include "grpc/health/v1/health.pb.h"
@@ -49,12 +47,9 @@ struct Router {
 
 class Routers {
  public:
-  // INVALID_ARGUMENT: `text` is neither HOST:PORT, with an IPv6 address in brackets, nor dns:///NAME:PORT.
-  static absl::Status Check(std::string_view text);
-
-  // `given`: at least one, all of which Check passes. A resolver that is null is the system's. `security`
+  // `given`: at least one. A resolver that is null is the system's. `security`
   // (null: neither TLS nor keys) and `probe` outlive it.
-  Routers(const std::vector<std::string>& given, const rpc::Security* security,
+  Routers(const std::vector<ServiceAddress>& given, const rpc::Security* security,
           std::shared_ptr<Resolver> resolver, absl::Duration resolve_every, Probe& probe);
   ~Routers();
 
@@ -74,32 +69,5 @@ class Routers {
   const std::shared_ptr<State> state_;  // answers of DNS that come late hold it, too
   std::thread thread_;
 };
-
-// How often a call that broke off is made again before its client hears of it, and when.
-class Tries {
- public:
-  Tries() = default;
-  static Tries None();
-  // Before the next try; none: that was the last. The first comes at once, for another router can take it.
-  std::optional<absl::Duration> Next();
-  // The call got on: what breaks off from here on is another break.
-  void Reset() { made_ = 0; }
-
- private:
-  int made_ = 0;
-};
-
-// Runs something later, on a thread of gRPC's; not once it is gone, nor if it is told another.
-class Pause {
- public:
-  void Then(absl::Duration pause, std::function<void()> what);
-
- private:
-  std::unique_ptr<grpc::Alarm> alarm_;
-};
-
-// The call may be made again at another router: it had no answer of a router, because the connection broke or
-// never was, or the router leaves. `began`: something of an answer has come.
-bool AnotherMayAnswer(const absl::Status& status, bool began);
 
 }  // namespace baton::gateway

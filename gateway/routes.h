@@ -23,6 +23,7 @@
 #include "gateway/probe.h"
 #include "gateway/routers.h"
 #include "gateway/side_thread.h"
+#include "gateway/tries.h"
 #include "grpc/health/v1/health.pb.h"
 
 namespace baton::gateway {

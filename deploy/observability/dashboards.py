@@ -410,6 +410,8 @@ def gateway():
             ),
             panel("TTFT", "From a request's last byte to the first part of its answer, streamed or not. The line is the routers' SLO.", "s", quantiles("baton_gateway_ttft_seconds"), slo="ttft", low=0),
             panel("Answers under way", "Calls of the router that have not ended: open streams, and answers in one piece that are waited for.", count("answers"), {"{{pod}}": "sum by (pod) (baton_gateway_answers{ALL})"}, low=0),
+            panel("Routers", "Those that say that they take requests, and all that the gateway knows.", count("routers"), {"{{pod}} ready": "sum by (pod) (baton_gateway_routers_ready{ALL})", "{{pod}} known": "sum by (pod) (baton_gateway_routers{ALL})"}, low=0),
+            panel("Calls made again", "Calls whose router was lost: asked anew, or resumed behind what the client has.", count("calls/s"), {"{{how}}": rate("baton_gateway_tries_total", by="how")}, low=0),
             panel(
                 "Connections",
                 "Clients' connections, as a share of those that a gateway holds (`--max-connections`). At 100% new ones are closed at once.",

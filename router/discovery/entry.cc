@@ -1,29 +1,12 @@
 #include "router/discovery/entry.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-
-#include <algorithm>
-#include <charconv>
 
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
 
 namespace baton::router::discovery {
 namespace {
-
-constexpr std::string_view kDns = "dns:///";
-
-// One way to write an IPv6 address, so that the same one from two sources is seen to be the same.
-std::string Canonical(std::string_view host) {
-  in6_addr address;
-  char text[INET6_ADDRSTRLEN];
-  if (inet_pton(AF_INET6, std::string(host).c_str(), &address) == 1 &&
-      inet_ntop(AF_INET6, &address, text, sizeof(text)) != nullptr) {
-    return text;
-  }
-  return std::string(host);
-}
 
 absl::StatusOr<std::vector<Entry>> ReadList(const model::Json& root, const char* name,
                                             std::string_view file) {
@@ -39,7 +22,7 @@ absl::StatusOr<std::vector<Entry>> ReadList(const model::Json& root, const char*
     if (!value.is_string()) {
       return absl::InvalidArgumentError(fmt::format("{}: {} is not text", where, model::Shown(value)));
     }
-    absl::StatusOr<Entry> entry = ParseEntry(value.get_ref<const std::string&>());
+    absl::StatusOr<Entry> entry = Entry::Parse(value.get_ref<const std::string&>());
     if (!entry.ok()) {
       return absl::InvalidArgumentError(fmt::format("{}: {}", where, std::string(entry.status().message())));
     }
@@ -50,47 +33,11 @@ absl::StatusOr<std::vector<Entry>> ReadList(const model::Json& root, const char*
 
 }  // namespace
 
-std::string JoinHostPort(std::string_view host, uint16_t port) {
-  const bool plain = host.find(':') == std::string_view::npos;
-  return plain ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
-}
-
-std::string Entry::text() const { return (is_name ? std::string(kDns) : "") + JoinHostPort(host, port); }
-
-absl::StatusOr<Entry> ParseEntry(std::string_view text) {
-  const auto wrong = [text](std::string_view why) {
-    return absl::InvalidArgumentError(
-        fmt::format("\"{}\" {}: write HOST:PORT, [IPV6]:PORT or dns:///NAME:PORT", text, why));
-  };
-  Entry entry;
-  std::string_view rest = text;
-  entry.is_name = rest.starts_with(kDns);
-  if (entry.is_name) rest.remove_prefix(kDns.size());
-  if (rest.find('/') != std::string_view::npos) return wrong("is no address");
-  const size_t colon = rest.rfind(':');
-  if (colon == std::string_view::npos) return wrong("has no port");
-  const std::string_view port = rest.substr(colon + 1);
-  const auto parsed = std::from_chars(port.data(), port.data() + port.size(), entry.port);
-  if (parsed.ec != std::errc() || parsed.ptr != port.data() + port.size() || entry.port == 0) {
-    return wrong("has no port from 1 to 65535");
-  }
-  std::string_view host = rest.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    return wrong("has an IPv6 address without brackets");
-  }
-  const auto stray = [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '[' || c == ']'; };
-  if (host.empty() || std::any_of(host.begin(), host.end(), stray)) return wrong("has no host");
-  entry.host = Canonical(host);
-  return entry;
-}
-
 absl::StatusOr<std::vector<Entry>> ParseEntries(const std::vector<std::string>& texts,
                                                 std::string_view where) {
   std::vector<Entry> entries;
   for (const std::string& text : texts) {
-    absl::StatusOr<Entry> entry = ParseEntry(text);
+    absl::StatusOr<Entry> entry = Entry::Parse(text);
     if (!entry.ok()) {
       return absl::InvalidArgumentError(fmt::format("{}: {}", where, std::string(entry.status().message())));
     }

@@ -12,29 +12,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/service_address.h"
 
 namespace baton::router::discovery {
 
-struct Entry {
-  std::string host;  // without brackets
-  uint16_t port = 0;
-  bool is_name = false;  // of many
-
-  // As it stands in a list.
-  std::string text() const;
-};
+using Entry = ServiceAddress;
 
 struct Lists {
   std::vector<Entry> decode;
   std::vector<Entry> prefill;
 };
 
-// IPv6 addresses in brackets.
-std::string JoinHostPort(std::string_view host, uint16_t port);
-
-// INVALID_ARGUMENT quotes what is wrong and says what is right.
-absl::StatusOr<Entry> ParseEntry(std::string_view text);
-// `where` opens messages.
+// INVALID_ARGUMENT: one of them is no Entry. `where` opens the message.
 absl::StatusOr<std::vector<Entry>> ParseEntries(const std::vector<std::string>& texts,
                                                 std::string_view where);
 

@@ -33,7 +33,7 @@ absl::Status RunOperatorFiles(std::span<const uint8_t> bytes) {
   if (lists.ok()) {
     for (const auto* list : {&lists->decode, &lists->prefill}) {
       for (const discovery::Entry& entry : *list) {
-        const auto again = discovery::ParseEntry(entry.text());
+        const auto again = discovery::Entry::Parse(entry.text());
         if (!again.ok() || again->host != entry.host || again->port != entry.port) {
           return Unsound(fmt::format("{} does not read as it is written", entry.text()));
         }

@@ -288,26 +288,6 @@ TEST(RosterTest, SaysEachTroubleOnce) {
   EXPECT_THAT(news(absl::NotFoundError("no such name")), HasSubstr("! d has no address"));
 }
 
-TEST(EntryTest, ReadsAddressesAndNames) {
-  for (const char* text : {"host:80", "10.0.0.1:65535", "[::1]:80", "dns:///a.b-c.svc:8470"}) {
-    const auto entry = ParseEntry(text);
-    ASSERT_TRUE(entry.ok()) << entry.status();
-    EXPECT_EQ(entry->text(), text);
-    EXPECT_EQ(entry->is_name, text[0] == 'd');
-  }
-  EXPECT_EQ(ParseEntry("[0:0::1]:80")->text(), "[::1]:80");
-}
-
-TEST(EntryTest, RefusesWhatIsNeither) {
-  for (const char* text :
-       {"", "host", ":80", "host:", "host:0", "host:65536", "host:8x", "::1:80", "[::1]", "[]:80", "[::1:80",
-        "dns:///host", "dns:///:80", "dns://8.8.8.8/host:80", "http://host:80", "a b:80", "host:80/"}) {
-    const auto entry = ParseEntry(text);
-    EXPECT_TRUE(absl::IsInvalidArgument(entry.status())) << text;
-    EXPECT_THAT(std::string(entry.status().message()), HasSubstr("dns:///NAME:PORT"));
-  }
-}
-
 TEST(FleetFileTest, RefusesMoreEntriesThanARouterWatches) {
   const auto file = [](size_t entries) {
     std::string text = R"({"prefill": ["p:1"], "decode": [)";
