@@ -69,6 +69,33 @@ v1::StepLogprobs Outbox::Described(const sampling::Draw& draw) const {
   return step;
 }
 
+v1::SamplingTrace Outbox::Described(const sampling::Trace& trace) const {
+  using How = sampling::Trace::How;
+  v1::SamplingTrace told;
+  told.set_how(trace.how == How::kForced   ? v1::SamplingTrace::HOW_FORCED
+               : trace.how == How::kGreedy ? v1::SamplingTrace::HOW_GREEDY
+                                           : v1::SamplingTrace::HOW_DRAWN);
+  told.set_token_id(trace.token.value());
+  told.set_vocabulary(static_cast<uint32_t>(trace.vocabulary));
+  told.set_after_constraint(static_cast<uint32_t>(trace.after_mask));
+  told.set_after_temperature(static_cast<uint32_t>(trace.after_temperature));
+  told.set_after_top_k(static_cast<uint32_t>(trace.after_top_k));
+  told.set_after_top_p(static_cast<uint32_t>(trace.after_top_p));
+  told.set_after_min_p(static_cast<uint32_t>(trace.after_min_p));
+  if (trace.uniform.has_value()) told.set_uniform(*trace.uniform);
+  for (const sampling::TokenTrace& token : trace.likeliest) {
+    v1::TokenTrace& one = *told.add_likeliest();
+    one.set_token_id(token.token.value());
+    one.set_bytes(std::string(tokenizer_->TokenBytes(token.token)));
+    one.set_logit(token.logit);
+    one.set_adjusted_logit(token.adjusted);
+    one.set_probability(static_cast<float>(token.probability));
+    one.set_tempered_probability(static_cast<float>(token.tempered));
+    one.set_drawn_probability(static_cast<float>(token.drawn));
+  }
+  return told;
+}
+
 void Outbox::TellPrompt(const sampling::Draw& token, v1::Delta& delta) const {
   delta.set_choice(choice_);
   *delta.add_prompt_logprobs() = Described(token);
@@ -81,6 +108,7 @@ std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t log
   if (output_.token_ids()) delta.add_token_ids(draw.token.value());
   if (output_.logits_digest()) delta.add_logits_digests(logits_digest);
   if (draw.logprob.has_value()) *delta.add_logprobs() = Described(draw);
+  if (draw.trace.has_value()) *delta.add_sampling() = Described(*draw.trace);
   return Advance(draw.token, delta);
 }
 

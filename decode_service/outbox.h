@@ -46,7 +46,9 @@ class Outbox {
   std::optional<End> Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta);
 
   // The client is told something of the logits, beside the token.
-  bool shows_logits() const { return output_.logprobs() || output_.logits_digest(); }
+  bool shows_logits() const { return output_.logprobs() || output_.logits_digest() || output_.explain(); }
+  // The client is told how each token was chosen (Draw::trace).
+  bool explains() const { return output_.explain(); }
   // The token that comes next whatever the logits say, and whether there may be one after the next token, too
   // (AnswerParts).
   std::optional<TokenId> forced() const { return parts_.has_value() ? parts_->Forced() : std::nullopt; }
@@ -74,6 +76,7 @@ class Outbox {
   std::optional<End> AdvanceParts(TokenId token, v1::Delta& delta);
   v1::TokenLogprob Describe(TokenId token, float logprob) const;
   v1::StepLogprobs Described(const sampling::Draw& draw) const;
+  v1::SamplingTrace Described(const sampling::Trace& trace) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   const v1::OutputOptions output_;

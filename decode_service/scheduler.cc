@@ -282,9 +282,10 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
     if (!allowed.ok()) return Fail(id, sequence, allowed.status());
     mask = *allowed;
   }
-  const absl::StatusOr<sampling::Draw> draw =
-      sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
-                      sequence.outbox->logprobs(), sequence.outbox->forced(), mask);
+  const auto position = static_cast<uint64_t>(sequence.size());
+  const std::optional<TokenId> forced = sequence.outbox->forced();
+  absl::StatusOr<sampling::Draw> draw = sampler_.Sample(logits, sequence.sampling, sequence.history, position,
+                                                        sequence.outbox->logprobs(), forced, mask);
   if (draw.ok() && options_.replay) {
     if (const auto token = options_.replay(sequence); token.has_value()) {
       return Emit(id, sequence, {.token = *token}, 0);
@@ -293,6 +294,10 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
   if (!draw.ok()) {  // no logit is a number: this request ends, not the worker
     Fail(id, sequence, draw.status());
     return;
+  }
+  if (sequence.outbox->explains()) {
+    draw->trace = sampler_.Explain(logits, sequence.sampling, sequence.history, position, draw->token,
+                                   forced.has_value(), mask);
   }
   Emit(id, sequence, *draw, sequence.outbox->shows_logits() ? Crc32c(std::as_bytes(logits)) : 0);
 }

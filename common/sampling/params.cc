@@ -22,6 +22,12 @@ bool Params::Penalises() const {
 
 bool Params::ChangesLogits() const { return Penalises() || !logit_bias.empty(); }
 
+Cut Params::CutOf(double total) const {
+  Cut cut{.weight = static_cast<double>(min_p)};
+  if (top_p < 1) cut.mass = static_cast<double>(top_p) * total;
+  return cut;
+}
+
 // Each comparison is written so that NaN fails it.
 absl::Status Params::Validate(int64_t vocabulary) const {
   if (!(temperature >= 0) || std::isinf(temperature))

@@ -94,16 +94,20 @@ int32_t Ranking::At(double share) {
   return kept.back().id;
 }
 
+int64_t Ranking::kept_count() const {
+  int64_t count = kept_in_last_;
+  for (int bucket = 0; bucket < last_; ++bucket) count += count_[bucket];
+  return count;
+}
+
 std::vector<Candidate> Ranking::Kept() {
   std::vector<Candidate> kept;
-  int64_t size = kept_in_last_;
-  for (int bucket = 0; bucket < last_; ++bucket) size += count_[bucket];
   for (size_t i = 0; i < logits_.size(); ++i) {
     const Candidate candidate = {logits_[i], static_cast<int32_t>(i)};
     if (bucket_of_[i] <= last_ && WeightOf(candidate) > 0) kept.push_back(candidate);
   }
   std::sort(kept.begin(), kept.end());
-  kept.resize(size);
+  kept.resize(kept_count());
   return kept;
 }
 

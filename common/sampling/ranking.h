@@ -47,6 +47,9 @@ class Ranking {
   // The kept token at which the running mass first exceeds `share` of the kept mass; `share` is in [0, 1).
   int32_t At(double share);
 
+  // How many tokens are kept.
+  int64_t kept_count() const;
+
   // All kept tokens in order. Sorts them all.
   std::vector<Candidate> Kept();
 

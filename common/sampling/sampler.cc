@@ -14,14 +14,6 @@
 namespace baton::sampling {
 namespace {
 
-double Inverse(float temperature) { return 1.0 / static_cast<double>(temperature); }
-
-Cut CutOf(const Params& params, double total) {
-  Cut cut{.weight = static_cast<double>(params.min_p)};
-  if (params.top_p < 1) cut.mass = static_cast<double>(params.top_p) * total;
-  return cut;
-}
-
 TokenId LowestIdOf(std::span<const float> logits, float value) {
   return TokenId(static_cast<int32_t>(std::find(logits.begin(), logits.end(), value) - logits.begin()));
 }
@@ -101,11 +93,11 @@ void Sampler::SelectHead(std::span<const float> logits, int64_t count) {
 
 double Sampler::CutHead(float max, const Params& params) {
   double total = 0;
-  for (const Candidate& candidate : head_) total += Weight(candidate.logit, max, Inverse(params.temperature));
-  const Cut cut = CutOf(params, total);
+  for (const Candidate& candidate : head_) total += Weight(candidate.logit, max, params.InverseTemperature());
+  const Cut cut = params.CutOf(total);
   double kept = 0;
   for (size_t i = 0; i < head_.size(); ++i) {
-    const double weight = Weight(head_[i].logit, max, Inverse(params.temperature));
+    const double weight = Weight(head_[i].logit, max, params.InverseTemperature());
     if (cut.EndsBefore(weight, kept)) {
       head_.resize(i);
       break;
@@ -127,14 +119,14 @@ absl::StatusOr<std::vector<TokenProbability>> Sampler::Distribution(std::span<co
     SelectHead(adjusted, params.top_k);
     mass = CutHead(max, params);
   } else {
-    ranking_.Rank(adjusted, max, Inverse(params.temperature));
-    mass = ranking_.Keep(CutOf(params, ranking_.total()));
+    ranking_.Rank(adjusted, max, params.InverseTemperature());
+    mass = ranking_.Keep(params.CutOf(ranking_.total()));
     head_ = ranking_.Kept();
   }
   std::vector<TokenProbability> distribution;
   distribution.reserve(head_.size());
   for (const Candidate& candidate : head_) {
-    const double weight = Weight(candidate.logit, max, Inverse(params.temperature));
+    const double weight = Weight(candidate.logit, max, params.InverseTemperature());
     distribution.push_back({TokenId(candidate.id), weight / mass});
   }
   return distribution;
@@ -158,12 +150,12 @@ absl::StatusOr<Draw> Sampler::Sample(std::span<const float> logits, const Params
     double passed = 0;
     for (const Candidate& candidate : head_) {
       draw.token = TokenId(candidate.id);  // should rounding leave the target unreached, it is the last one
-      passed += Weight(candidate.logit, max, Inverse(params.temperature));
+      passed += Weight(candidate.logit, max, params.InverseTemperature());
       if (passed > target) break;
     }
   } else {
-    ranking_.Rank(adjusted, max, Inverse(params.temperature));
-    ranking_.Keep(CutOf(params, ranking_.total()));
+    ranking_.Rank(adjusted, max, params.InverseTemperature());
+    ranking_.Keep(params.CutOf(ranking_.total()));
     draw.token = TokenId(ranking_.At(UniformAt(params.seed, position)));
   }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/sampling/ranking.h"
+#include "common/sampling/trace.h"
 
 namespace baton::sampling {
 
@@ -39,6 +40,10 @@ struct Params {
   bool Penalises() const;
   // Penalties or a bias do.
   bool ChangesLogits() const;
+  // The temperature is above 0.
+  double InverseTemperature() const { return 1.0 / static_cast<double>(temperature); }
+  // The end of the head that top-p and min-p keep, where `total` is the mass before them.
+  Cut CutOf(double total) const;
 };
 
 struct TokenLogprob {
@@ -51,6 +56,7 @@ struct Draw {
   // Of the chosen token, after penalties and bias, before temperature; only when asked for.
   std::optional<float> logprob;
   std::vector<TokenLogprob> top;  // the likeliest, descending; impossible tokens are left out
+  std::optional<Trace> trace;     // for a client that asked for it: Sample makes none
 };
 
 struct TokenProbability {
@@ -85,6 +91,11 @@ class Sampler {
                               uint64_t position, std::optional<int> logprobs,
                               std::optional<TokenId> forced = std::nullopt,
                               std::span<const uint32_t> mask = {});
+
+  // How Sample chose `token` with these arguments. `forced`: it was taken in place of a draw. Several passes
+  // over the vocabulary: it is for those who look. Sample has found something to draw.
+  Trace Explain(std::span<const float> logits, const Params& params, const History& history,
+                uint64_t position, TokenId token, bool forced, std::span<const uint32_t> mask = {});
 
   // The distribution that Sample draws from: the kept tokens in the order of the inverse transform.
   absl::StatusOr<std::vector<TokenProbability>> Distribution(std::span<const float> logits,

@@ -20,6 +20,8 @@ void Answer::Add(const v1::GenerateResponse& event) {
                            event.delta().logprobs().end());
     choice.prompt_logprobs.insert(choice.prompt_logprobs.end(), event.delta().prompt_logprobs().begin(),
                                   event.delta().prompt_logprobs().end());
+    choice.sampling.insert(choice.sampling.end(), event.delta().sampling().begin(),
+                           event.delta().sampling().end());
     for (const v1::PartEvent& part : event.delta().parts()) {
       if (part.has_start()) choice.parts.push_back({.start = part.start()});
       if (choice.parts.empty()) continue;

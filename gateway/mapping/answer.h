@@ -32,6 +32,7 @@ class Answer {
     std::vector<Part> parts;
     std::vector<v1::StepLogprobs> logprobs;
     std::vector<v1::StepLogprobs> prompt_logprobs;
+    std::vector<v1::SamplingTrace> sampling;
     std::optional<v1::Finished> finished;
   };
 

@@ -57,6 +57,49 @@ Json TokenOf(const v1::TokenLogprob& token) {
   return {{"token", token.bytes()}, {"logprob", token.logprob()}, {"bytes", Bytes(token.bytes())}};
 }
 
+std::string_view HowOf(v1::SamplingTrace::How how) {
+  switch (how) {
+    case v1::SamplingTrace::HOW_DRAWN:
+      return "drawn";
+    case v1::SamplingTrace::HOW_GREEDY:
+      return "greedy";
+    case v1::SamplingTrace::HOW_FORCED:
+      return "forced";
+    default:
+      return "";
+  }
+}
+
+// The members of SamplingTrace, by its names. Null: there is no trace.
+Json SamplingOf(const auto& traces) {
+  if (traces.empty()) return nullptr;
+  Json list = Json::array();
+  for (const v1::SamplingTrace& trace : traces) {
+    Json likeliest = Json::array();
+    for (const v1::TokenTrace& token : trace.likeliest()) {
+      likeliest.push_back({{"token", token.bytes()},
+                           {"bytes", Bytes(token.bytes())},
+                           {"token_id", token.token_id()},
+                           {"logit", token.logit()},
+                           {"adjusted_logit", token.adjusted_logit()},
+                           {"probability", token.probability()},
+                           {"tempered_probability", token.tempered_probability()},
+                           {"drawn_probability", token.drawn_probability()}});
+    }
+    list.push_back({{"how", HowOf(trace.how())},
+                    {"token_id", trace.token_id()},
+                    {"vocabulary", trace.vocabulary()},
+                    {"after_constraint", trace.after_constraint()},
+                    {"after_temperature", trace.after_temperature()},
+                    {"after_top_k", trace.after_top_k()},
+                    {"after_top_p", trace.after_top_p()},
+                    {"after_min_p", trace.after_min_p()},
+                    {"uniform", trace.has_uniform() ? Json(trace.uniform()) : Json(nullptr)},
+                    {"likeliest", std::move(likeliest)}});
+  }
+  return list;
+}
+
 Json ChatLogprobs(const auto& steps) {
   Json content = Json::array();
   for (const v1::StepLogprobs& step : steps) {
@@ -203,6 +246,7 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
     } else {
       made.update(TextChoice(wanted, i, choice));
     }
+    if (!choice.sampling.empty()) made["sampling"] = SamplingOf(choice.sampling);
     made["finish_reason"] = FinishOf(choice.finished->reason());
     made["stop_reason"] = StopReasonOf(*choice.finished);
     if (wanted.timing) made["baton_timing"] = TimingOf(*choice.finished);
@@ -246,6 +290,7 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
   const uint32_t index = event.has_finished() ? event.finished().choice() : event.delta().choice();
   Choice& choice = choices_[index];
   std::string bytes;
+  Json sampling;  // null: there is none, or it has left with a chunk of this event
   const auto say = [&](Json fields, Json finish, Json logprobs) {
     Json made = {{"index", index}};
     if (chat) {
@@ -254,6 +299,7 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
       made["text"] = std::move(fields);
     }
     made["logprobs"] = std::move(logprobs);
+    if (!sampling.is_null()) made["sampling"] = std::exchange(sampling, nullptr);
     made["finish_reason"] = std::move(finish);
     // A choice's end, and not what may begin it in the same event.
     const bool ends = event.has_finished() && !made["finish_reason"].is_null();
@@ -298,13 +344,15 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
     }
     TextLogprobs own(choice.offset);
     for (const v1::StepLogprobs& step : delta.logprobs()) own.Add(step);
-    if (Json logprobs = shown(own); !delta.text().empty() || !logprobs.is_null()) {
+    sampling = SamplingOf(delta.sampling());
+    if (Json logprobs = shown(own); !delta.text().empty() || !logprobs.is_null() || !sampling.is_null()) {
       say(delta.text(), nullptr, std::move(logprobs));
     }
     return bytes;
   }
   Json logprobs = delta.logprobs().empty() ? Json(nullptr) : ChatLogprobs(delta.logprobs());
-  // Log probabilities of a delta go with its first chunk.
+  sampling = SamplingOf(delta.sampling());
+  // Log probabilities of a delta go with its first chunk, and traces do.
   const auto part = [&](Json fields) { say(std::move(fields), nullptr, std::exchange(logprobs, nullptr)); };
   const auto call = [&](Json fields) {
     part(Json::object({{"tool_calls", Json::array({std::move(fields)})}}));
@@ -325,7 +373,7 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
       call({{"index", choice.calls - 1}, {"function", Json::object({{"arguments", one.arguments_json()}})}});
     }
   }
-  if (!logprobs.is_null()) part(Json::object({{"content", ""}}));
+  if (!logprobs.is_null() || !sampling.is_null()) part(Json::object({{"content", ""}}));
   return bytes;
 }
 

@@ -272,11 +272,13 @@ absl::Status RefuseBestOf(JsonObject& body, const v1::RequestOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status ReadAnswer(JsonObject& body, OpenAiAnswer* answer) {
+absl::Status ReadAnswer(JsonObject& body, OpenAiAnswer* answer, v1::OutputOptions* output) {
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   answer->stream = stream.value_or(false);
   BATON_ASSIGN_OR_RETURN(const auto timing, body.Flag("baton_timing"));
   answer->timing = timing.value_or(false);
+  BATON_ASSIGN_OR_RETURN(const auto explain, body.Flag("explain"));
+  output->set_explain(explain.value_or(false));
   const Json* const options = body.Find("stream_options");  // null: absent
   if (options == nullptr) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*options, "stream_options"));
@@ -335,7 +337,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadStop(body, &request));
   BATON_RETURN_IF_ERROR(ReadOptions(body, request.mutable_options()));
   BATON_RETURN_IF_ERROR(ReadModeration(body, request.mutable_options()));
-  BATON_RETURN_IF_ERROR(ReadAnswer(body, &chat.answer));
+  BATON_RETURN_IF_ERROR(ReadAnswer(body, &chat.answer, request.mutable_output()));
   BATON_ASSIGN_OR_RETURN(const auto logprobs, body.Flag("logprobs"));
   BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("top_logprobs", 0, 20));
   request.mutable_output()->set_logprobs(logprobs.value_or(false));
@@ -382,7 +384,7 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
     request.mutable_stop()->set_max_tokens(16);
   BATON_RETURN_IF_ERROR(ReadOverflow(body, v1::Overflow::MODE_CLAMP_OUTPUT, request.mutable_overflow()));
   BATON_RETURN_IF_ERROR(ReadOptions(body, request.mutable_options()));
-  BATON_RETURN_IF_ERROR(ReadAnswer(body, &completion.answer));
+  BATON_RETURN_IF_ERROR(ReadAnswer(body, &completion.answer, request.mutable_output()));
   BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("logprobs", 0, 20));
   request.mutable_output()->set_logprobs(top.has_value());
   request.mutable_output()->set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));

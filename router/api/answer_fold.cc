@@ -19,6 +19,7 @@ void AnswerFold::Add(const v1::GenerateResponse& response) {
   choice.mutable_token_ids()->MergeFrom(delta.token_ids());
   choice.mutable_logprobs()->MergeFrom(delta.logprobs());
   choice.mutable_prompt_logprobs()->MergeFrom(delta.prompt_logprobs());
+  choice.mutable_sampling()->MergeFrom(delta.sampling());
   choice.mutable_logits_digests()->MergeFrom(delta.logits_digests());
   for (const v1::PartEvent& event : delta.parts()) AddPart(event, choice.mutable_parts());
 }

@@ -31,7 +31,7 @@ void RequestFlow::StartModeration(Actions* actions) {
   const v1::OutputOptions& output = prepared_.request.output();
   for (ChoiceState& state : choices_) {
     state.moderated = std::make_unique<Moderated>(Moderated{.gate = {holds, room}});
-    if (prepared_.token_ids || output.logprobs()) {
+    if (prepared_.token_ids || output.logprobs() || output.explain()) {
       state.moderated->tokens.emplace(prepared_.model->tokenizer, output.special_tokens());
     }
   }

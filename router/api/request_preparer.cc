@@ -410,6 +410,9 @@ absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
   v1::DetokenizeResponse response;
   BATON_ASSIGN_OR_RETURN(*response.mutable_text(),
                          model->tokenizer->Decode(tokens, request.special_tokens()));
+  if (request.pieces()) {
+    for (const TokenId token : tokens) response.add_pieces(std::string(model->tokenizer->TokenBytes(token)));
+  }
   return response;
 }
 

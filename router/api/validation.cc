@@ -169,9 +169,12 @@ int64_t LogprobBytes(const v1::OutputOptions& output) {
 int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices) {
   // A token's text and its id. They are averages.
   constexpr int64_t kText = 8, kId = 3;
+  // A trace: its numbers, and ten tokens of 36 bytes.
+  constexpr int64_t kTrace = 400;
   int64_t bytes = kText;
   if (output.token_ids()) bytes += kId;
   if (output.logprobs()) bytes += LogprobBytes(output);
+  if (output.explain()) bytes += kTrace;
   return std::max<int64_t>(1, max_answer_bytes / (bytes * choices));
 }
 

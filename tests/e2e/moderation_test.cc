@@ -134,6 +134,28 @@ TEST_F(ModerationTest, TheShippedClassifierBlocksAThreatAndPassesTheRest) {
   fleet_->ExpectNothingHeld();
 }
 
+// A trace names its token, so it is held back as long as the text.
+TEST_F(ModerationTest, TracesAreHeldBackWithTheText) {
+  Start();
+  v1::ChatRequest request = Request(kThreat, v1::Moderation::POLICY_BLOCK);
+  request.mutable_output()->set_explain(true);
+  const FoldedAnswer blocked = Fold(*fleet_, request);
+  ASSERT_TRUE(blocked.status.ok()) << blocked.status.error_message();
+  ASSERT_EQ(blocked.answer.choices_size(), 1);
+  EXPECT_EQ(blocked.answer.choices(0).finished().reason(), v1::FINISH_REASON_CONTENT_FILTER);
+  EXPECT_EQ(blocked.answer.choices(0).text(), "");
+  EXPECT_TRUE(blocked.answer.choices(0).sampling().empty()) << "nothing of it passed";
+
+  request = Request("", v1::Moderation::POLICY_BLOCK);
+  request.mutable_output()->set_explain(true);
+  const FoldedAnswer passed = Fold(*fleet_, request);
+  ASSERT_TRUE(passed.status.ok()) << passed.status.error_message();
+  EXPECT_FALSE(passed.answer.choices(0).text().empty());
+  EXPECT_EQ(static_cast<uint32_t>(passed.answer.choices(0).sampling_size()),
+            passed.answer.choices(0).finished().usage().completion_tokens());
+  fleet_->ExpectNothingHeld();
+}
+
 TEST_F(ModerationTest, ModerateNamesTheCategories) {
   Start();
   v1::ModerateRequest request;

@@ -255,6 +255,7 @@ std::string GoodRequestBytes(bool decode) {
   (*to_decode.mutable_sampling()->mutable_logit_bias())[25] = 1;
   to_decode.mutable_output()->set_logprobs(true);
   to_decode.mutable_output()->set_top_logprobs(3);
+  to_decode.mutable_output()->set_explain(true);
   to_decode.add_prefill()->set_address("nowhere");
   to_decode.add_reusable()->set_begin(1);
   to_decode.mutable_reusable(0)->set_end(35);
@@ -279,6 +280,7 @@ std::string GoodPublicRequestBytes(int method) {
   generate.mutable_stop()->add_stop("stop");
   generate.mutable_output()->set_top_logprobs(2);
   generate.mutable_output()->set_logprobs(true);
+  generate.mutable_output()->set_explain(true);
   generate.mutable_options()->set_priority(1);
   v1::Conversation conversation;
   v1::Message& message = *conversation.add_messages();

@@ -67,6 +67,37 @@ TEST(GatewayTest, AnswersInOnePieceAndStreamed) {
   EXPECT_EQ(router.chat_requests().size(), 2u);
 }
 
+TEST(GatewayTest, ExplainsHowTokensWereChosen) {
+  const auto traced = [] {
+    Script script = AnswerWith({7}, 1);
+    v1::SamplingTrace& trace = *script.steps[1].event.mutable_delta()->add_sampling();
+    trace.set_how(v1::SamplingTrace::HOW_GREEDY);
+    trace.set_token_id(7);
+    trace.add_likeliest()->set_bytes("t7 ");
+    return script;
+  };
+  FakeInference router({.generate = [&](const v1::GenerateRequest&) { return traced(); },
+                        .chat = [&](const v1::ChatRequest&) { return traced(); }});
+  const auto gateway = Start(router);
+  const std::string chat = R"({"messages": [{"role": "user", "content": "hi"}], "explain": true)";
+  const std::string text = R"({"prompt": "hi", "explain": true)";
+  for (const auto& [path, body] : {std::pair(kChat, chat), std::pair("/v1/completions", text)}) {
+    const HttpAnswer whole = Ask(*gateway, Post(path, body + "}"));
+    EXPECT_EQ(whole.status(), 200) << whole.body;
+    const Json sampling = Json::parse(whole.body)["choices"][0]["sampling"];
+    ASSERT_EQ(sampling.size(), 1u) << whole.body;
+    EXPECT_EQ(sampling[0]["how"], "greedy");
+    EXPECT_EQ(sampling[0]["likeliest"][0]["token"], "t7 ");
+    EXPECT_THAT(Stream(*gateway, path, body + R"(, "stream": true})"),
+                HasSubstr("\"sampling\":" + sampling.dump()));
+    const HttpAnswer refused = Ask(*gateway, Post(path, body.substr(0, body.size() - 4) + "1}"));
+    EXPECT_EQ(refused.status(), 400) << "a number is no flag";
+    EXPECT_EQ(Json::parse(refused.body)["error"]["param"], "explain");
+  }
+  EXPECT_TRUE(router.chat_requests()[0].output().explain());
+  EXPECT_TRUE(router.generate_requests()[0].output().explain());
+}
+
 TEST(GatewayTest, ResponsesInOnePieceAndStreamed) {
   FakeInference router;
   const auto gateway = Start(router);

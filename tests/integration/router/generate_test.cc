@@ -110,6 +110,14 @@ TEST_F(RouterTest, TokenizesAndDetokenizes) {
   grpc::ClientContext second;
   ASSERT_TRUE(stub_->Detokenize(&second, detokenize, &text).ok());
   EXPECT_EQ(text.text(), "Grüße an Oslo");
+  EXPECT_TRUE(text.pieces().empty()) << "they were not asked for";
+  detokenize.set_pieces(true);
+  grpc::ClientContext with_pieces;
+  ASSERT_TRUE(stub_->Detokenize(&with_pieces, detokenize, &text).ok());
+  ASSERT_EQ(text.pieces_size(), tokens.token_ids_size());
+  std::string joined;
+  for (const std::string& piece : text.pieces()) joined += piece;
+  EXPECT_THAT(joined, HasSubstr("Grüße an Oslo"));
   detokenize.add_token_ids(2048);
   grpc::ClientContext third;
   const grpc::Status refused = stub_->Detokenize(&third, detokenize, &text);
@@ -408,6 +416,9 @@ TEST_F(RouterTest, AnAnswerThatIsTooLargeForOneMessageIsRefusedFirst) {
   chat.mutable_stop()->clear_max_tokens();
   EXPECT_TRUE(ask(100'000).ok());
   EXPECT_EQ(decode->requests().back().stop().max_tokens(), 100'000u / (8 * (8 + 18 * 21)));
+  chat.mutable_output()->set_explain(true);
+  EXPECT_TRUE(ask(100'000).ok());
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 100'000u / (8 * (8 + 18 * 21 + 400)));
 }
 
 TEST_F(RouterTest, APromptOfSeveralChoicesIsUsedOnce) {

@@ -84,6 +84,9 @@ class RouterModerationTest : public RouterTest {
       logprob->mutable_chosen()->set_token_id(id.value());
       logprob->mutable_chosen()->set_bytes(std::string(tiny_->TokenBytes(id)));
       step.event.mutable_delta()->add_logits_digests(1);
+      v1::SamplingTrace* const trace = step.event.mutable_delta()->add_sampling();
+      trace->set_token_id(id.value());
+      trace->add_likeliest()->set_bytes(logprob->chosen().bytes());
       script.push_back(std::move(step));
     }
     if (hold_at_the_end) script.push_back(Step::Hold());
@@ -125,6 +128,7 @@ class RouterModerationTest : public RouterTest {
       shown += delta.text();
       for (const int32_t id : delta.token_ids()) ids.emplace_back(id);
       for (const auto& step : delta.logprobs()) shown += step.chosen().bytes();
+      for (const auto& trace : delta.sampling()) shown += trace.likeliest(0).bytes();
       for (const auto& part : delta.parts()) {
         shown += part.text() + part.arguments_json() + part.start().name();
       }
@@ -167,6 +171,7 @@ TEST_F(RouterModerationTest, NothingOfABlockedWindowIsEverSent) {
   request.mutable_output()->set_token_ids(true);
   request.mutable_output()->set_logprobs(true);
   request.mutable_output()->set_logits_digest(true);
+  request.mutable_output()->set_explain(true);
   // The worker holds at the end, so the window with the bad words is not full: it ends first.
   std::thread release([&] {
     EXPECT_TRUE(chat_->Await([](const FakeWorker::Counts& counts) { return counts.held == 1; }));
@@ -204,11 +209,14 @@ TEST_F(RouterModerationTest, IdsWhoseTextIsYetToComeAreJudged) {
     if (step.event.has_delta()) step.event.mutable_delta()->set_text("x");
   }
   chat_->SetScript([script](const baton::fleet::v1::DecodeRequest&) { return script; });
-  v1::GenerateRequest request = Moderated(v1::Moderation::POLICY_BLOCK);
-  request.mutable_output()->set_logprobs(true);
-  const Answer answer = Generate(request);
-  EXPECT_EQ(answer.finished.at(0).reason(), v1::FINISH_REASON_CONTENT_FILTER);
-  EXPECT_TRUE(answer.deltas.empty());
+  for (const bool explain : {false, true}) {
+    v1::GenerateRequest request = Moderated(v1::Moderation::POLICY_BLOCK);
+    request.mutable_output()->set_logprobs(!explain);
+    request.mutable_output()->set_explain(explain);
+    const Answer answer = Generate(request);
+    EXPECT_EQ(answer.finished.at(0).reason(), v1::FINISH_REASON_CONTENT_FILTER);
+    EXPECT_TRUE(answer.deltas.empty());
+  }
 }
 
 TEST_F(RouterModerationTest, AllOfEightChoicesAreJudged) {

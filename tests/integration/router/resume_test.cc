@@ -30,6 +30,7 @@ class ResumeTest : public ::testing::Test {
     std::vector<uint32_t> digests;
     uint32_t tokens = 0;
     int logprobs = 0;
+    std::vector<std::string> traces = {};  // serialized
     v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
     uint32_t prompt_tokens = 0, completion_tokens = 0, thinking_tokens = 0;
 
@@ -54,6 +55,8 @@ class ResumeTest : public ::testing::Test {
         choice.text += delta.text();
         choice.tokens += delta.tokens();
         choice.logprobs += delta.logprobs_size();
+        for (const v1::SamplingTrace& trace : delta.sampling())
+          choice.traces.push_back(trace.SerializeAsString());
         choice.ids.insert(choice.ids.end(), delta.token_ids().begin(), delta.token_ids().end());
         choice.digests.insert(choice.digests.end(), delta.logits_digests().begin(),
                               delta.logits_digests().end());
@@ -183,6 +186,7 @@ TEST_F(ResumeTest, Text) {
   request.mutable_output()->set_token_ids(true);
   request.mutable_output()->set_logits_digest(true);
   request.mutable_output()->set_logprobs(true);
+  request.mutable_output()->set_explain(true);
   ExpectEqualInPieces(request);
 }
 

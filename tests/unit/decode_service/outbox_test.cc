@@ -145,6 +145,49 @@ TEST_F(OutboxTest, DeltasCarryWhatWasAskedForAndNoMore) {
   EXPECT_EQ(all.logprobs(0).chosen().logprob(), -0.5f);
   EXPECT_EQ(all.logprobs(0).chosen().bytes(), std::string(tokenizer_->TokenBytes(TokenId(60))));
   EXPECT_EQ(all.logprobs(0).top(0).token_id(), 61);
+  EXPECT_TRUE(all.sampling().empty());
+}
+
+TEST_F(OutboxTest, ATraceIsToldWithItsTokensBytes) {
+  v1::OutputOptions output;
+  EXPECT_FALSE(Outbox(tokenizer_, Stop(9), output, 0, eos_).explains());
+  output.set_explain(true);
+  Outbox outbox(tokenizer_, Stop(9), output, 0, eos_);
+  EXPECT_TRUE(outbox.explains());
+  EXPECT_TRUE(outbox.shows_logits()) << "a device must hand them over";
+  sampling::Draw draw{.token = TokenId(60)};
+  draw.trace = sampling::Trace{.how = sampling::Trace::How::kDrawn,
+                               .token = TokenId(60),
+                               .vocabulary = 600,
+                               .after_mask = 500,
+                               .after_temperature = 400,
+                               .after_top_k = 300,
+                               .after_top_p = 200,
+                               .after_min_p = 100,
+                               .uniform = 0.25,
+                               .likeliest = {{.token = TokenId(60),
+                                              .logit = 3,
+                                              .adjusted = 2,
+                                              .probability = 0.5,
+                                              .tempered = 0.625,
+                                              .drawn = 0.75}}};
+  v1::Delta delta;
+  outbox.Push(draw, 7, delta);
+  draw.trace->how = sampling::Trace::How::kForced;
+  draw.trace->uniform.reset();
+  outbox.Push(draw, 7, delta);
+  ASSERT_EQ(delta.sampling_size(), 2) << "one for each token of the delta";
+  const std::string bytes(tokenizer_->TokenBytes(TokenId(60)));
+  EXPECT_EQ(
+      delta.sampling(0).ShortDebugString(),
+      "how: HOW_DRAWN token_id: 60 vocabulary: 600 after_constraint: 500 after_temperature: 400 "
+      "after_top_k: 300 after_top_p: 200 after_min_p: 100 uniform: 0.25 likeliest { token_id: 60 bytes: "
+      "\"" +
+          bytes +
+          "\" logit: 3 adjusted_logit: 2 probability: 0.5 tempered_probability: 0.625 "
+          "drawn_probability: 0.75 }");
+  EXPECT_EQ(delta.sampling(1).how(), v1::SamplingTrace::HOW_FORCED);
+  EXPECT_FALSE(delta.sampling(1).has_uniform());
 }
 
 }  // namespace

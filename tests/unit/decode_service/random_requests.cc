@@ -48,6 +48,7 @@ fleet::v1::DecodeRequest RandomRequests::Next() {
   if (OneIn(4)) {
     output.set_logprobs(true);
     output.set_top_logprobs(static_cast<uint32_t>(Below(3)));
+    output.set_explain(output.top_logprobs() == 1);
   }
   output.set_prompt_logprobs(OneIn(8));
   if (options_.formats && OneIn(4)) AddFormat(request);

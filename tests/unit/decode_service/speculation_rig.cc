@@ -47,6 +47,7 @@ void Hear(Client& client, const fleet::v1::DecodeEvent& event, bool even) {
     answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
     answer.digests.insert(answer.digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
     for (const auto& step : delta.logprobs()) answer.logprobs.push_back(step.SerializeAsString());
+    for (const auto& trace : delta.sampling()) answer.traces.push_back(trace.SerializeAsString());
     answer.text += delta.text();
     AddParts(delta, answer);
     client.last_drafted = event.drafted_tokens();
@@ -282,6 +283,10 @@ void ExpectSameAnswer(const fleet::v1::DecodeRequest& request, const Answer& pla
   ASSERT_EQ(plain.tokens, drafted.tokens) << what;
   ASSERT_EQ(plain.digests, drafted.digests) << what;
   ASSERT_EQ(plain.logprobs, drafted.logprobs) << what;
+  ASSERT_EQ(plain.traces, drafted.traces) << what;
+  if (request.output().explain()) {
+    ASSERT_EQ(drafted.traces.size(), drafted.tokens.size()) << what;
+  }
   ASSERT_EQ(plain.prompt, drafted.prompt) << what;
   ASSERT_EQ(plain.text, drafted.text) << what;
   ASSERT_EQ(plain.parts, drafted.parts) << what;

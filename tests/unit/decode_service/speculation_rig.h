@@ -25,6 +25,7 @@ struct Answer {
   std::vector<int32_t> tokens;
   std::vector<uint32_t> digests;
   std::vector<std::string> logprobs;  // serialized
+  std::vector<std::string> traces;    // serialized
   std::vector<std::string> prompt;    // log probabilities of its tokens, serialized
   std::string text;
   std::vector<std::string> parts;  // neighbouring pieces of text of a part in one

@@ -161,6 +161,69 @@ TEST(OpenAiAnswerTest, LogProbabilitiesWithBytesThatAreNoCharacter) {
   EXPECT_EQ(text.whole["choices"][0]["logprobs"]["token_logprobs"].dump(), "[-0.5]");
 }
 
+v1::SamplingTrace TraceOf(const std::string& bytes, int id) {
+  v1::SamplingTrace trace;
+  trace.set_how(v1::SamplingTrace::HOW_DRAWN);
+  trace.set_token_id(id);
+  trace.set_vocabulary(600);
+  trace.set_after_constraint(500);
+  trace.set_after_temperature(400);
+  trace.set_after_top_k(300);
+  trace.set_after_top_p(200);
+  trace.set_after_min_p(100);
+  trace.set_uniform(0.25);
+  v1::TokenTrace& token = *trace.add_likeliest();
+  token.set_token_id(id);
+  token.set_bytes(bytes);
+  token.set_logit(3);
+  token.set_adjusted_logit(2);
+  token.set_probability(0.5);
+  token.set_tempered_probability(0.625);
+  token.set_drawn_probability(0.75);
+  return trace;
+}
+
+TEST(OpenAiAnswerTest, TracesStandBesideLogProbabilities) {
+  v1::GenerateResponse first = TextEvent("a"), silent;
+  *first.mutable_delta()->add_sampling() = TraceOf("a", 7);
+  // The token's text comes later, or never.
+  *silent.mutable_delta()->add_sampling() = TraceOf("\xC3", 8);
+  silent.mutable_delta()->mutable_sampling(0)->set_how(v1::SamplingTrace::HOW_FORCED);
+  silent.mutable_delta()->mutable_sampling(0)->clear_uniform();
+  const std::vector<v1::GenerateResponse> events = {StartedEvent(), first, silent,
+                                                    FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)};
+  for (const OpenAiKind kind : {OpenAiKind::kChat, OpenAiKind::kCompletion}) {
+    const OpenAiBoth both = WriteOpenAi(kind, events, {.echoes = {"P"}});
+    Json traces = Json::array();
+    std::vector<std::string> beside;
+    for (const std::string& chunk : both.chunks) {
+      if (chunk == "[DONE]") continue;
+      const Json choice = Json::parse(chunk)["choices"][0];
+      if (!choice.contains("sampling")) continue;
+      beside.push_back(kind == OpenAiKind::kChat ? choice["delta"]["content"] : choice["text"]);
+      for (const Json& trace : choice["sampling"]) traces.push_back(trace);
+    }
+    EXPECT_THAT(beside, ElementsAre("a", "")) << "each trace goes with its own token's text";
+    ASSERT_EQ(traces.size(), 2u);
+    const Json& whole = both.whole["choices"][0]["sampling"];
+    EXPECT_EQ(traces, Json::parse(whole.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    EXPECT_EQ(
+        traces[0].dump(),
+        R"({"how":"drawn","token_id":7,"vocabulary":600,"after_constraint":500,"after_temperature":400,)"
+        R"("after_top_k":300,"after_top_p":200,"after_min_p":100,"uniform":0.25,"likeliest":[{"token":"a",)"
+        R"("bytes":[97],"token_id":7,"logit":3.0,"adjusted_logit":2.0,"probability":0.5,)"
+        R"("tempered_probability":0.625,"drawn_probability":0.75}]})");
+    EXPECT_EQ(traces[1]["how"], "forced");
+    EXPECT_TRUE(traces[1]["uniform"].is_null());
+    EXPECT_EQ(traces[1]["likeliest"][0]["bytes"].dump(), "[195]");
+  }
+  const OpenAiBoth none = WriteOpenAi(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), events.back()});
+  EXPECT_FALSE(none.whole["choices"][0].contains("sampling"));
+  for (const std::string& choices : Choices(none.chunks)) {
+    EXPECT_EQ(choices.find("sampling"), std::string::npos);
+  }
+}
+
 TEST(OpenAiAnswerTest, Completions) {
   const OpenAiBoth both = WriteOpenAi(
       OpenAiKind::kCompletion, {StartedEvent(), TextEvent(" upon"), FinishedEvent(v1::FINISH_REASON_LENGTH)},

@@ -102,6 +102,21 @@ TEST(OpenAiRequestTest, SamplingStopsAndOptions) {
             Shown(Chat(OpenAiWith("")).request));
 }
 
+TEST(OpenAiRequestTest, ExplainIsAFlagOfBothEndpoints) {
+  EXPECT_EQ(Shown(Chat(OpenAiWith(R"("explain": true)")).request.output()), R"({"explain":true})");
+  EXPECT_FALSE(Chat(OpenAiWith("")).request.output().explain());
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("explain": 1)")), testing::StartsWith("explain: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("explain": "yes")")), testing::StartsWith("explain: "));
+  const auto completion = ReadOpenAiCompletion(Json::parse(R"({"prompt": ["a", "b"], "explain": true})"));
+  ASSERT_TRUE(completion.ok()) << completion.status();
+  for (const v1::GenerateRequest& request : completion->requests) {
+    EXPECT_TRUE(request.output().explain());
+  }
+  EXPECT_THAT(completion->answer.ignored, IsEmpty());
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ReadOpenAiCompletion(Json::parse(R"({"prompt": "a", "explain": []})")).status()));
+}
+
 TEST(OpenAiRequestTest, ToolsKeepTheOrderOfTheirSchemas) {
   const OpenAiChat chat = Chat(OpenAiWith(kOpenAiTools));
   const v1::Tool& tool = chat.request.conversation().tools(0);

@@ -52,6 +52,20 @@ const std::vector<v1::PartEvent>& Events() {
   return *events;
 }
 
+TEST(AnswerFoldTest, TracesOfAllDeltasAreTheChoices) {
+  AnswerFold fold;
+  for (const int token : {3, 4}) {
+    v1::GenerateResponse response;
+    response.mutable_delta()->set_choice(1);
+    response.mutable_delta()->add_sampling()->set_token_id(token);
+    fold.Add(response);
+  }
+  const v1::AnswerChoice& choice = fold.answer().choices(1);
+  ASSERT_EQ(choice.sampling_size(), 2);
+  EXPECT_EQ(choice.sampling(1).token_id(), 4);
+  EXPECT_TRUE(fold.answer().choices(0).sampling().empty());
+}
+
 TEST(AnswerFoldTest, PartsBecomeWhole) {
   AnswerFold fold;
   v1::GenerateResponse response;

@@ -86,6 +86,20 @@ TEST(GateTest, AnIdWithoutTextWaitsForTheTextBehindIt) {
   EXPECT_EQ(gate.Take().size(), 2u);
 }
 
+// So does how it was chosen, which names the token.
+TEST(GateTest, ATraceNeverLeavesBeforeItsText) {
+  Gate gate(true, 4096);
+  Add(&gate, "a", 16);
+  v1::Delta traced;
+  traced.set_tokens(1);
+  traced.add_sampling()->set_token_id(7);
+  gate.Add(traced, "");
+  ASSERT_TRUE(gate.Next().has_value());
+  gate.Passed();
+  EXPECT_EQ(gate.Take().size(), 16u);
+  EXPECT_EQ(gate.held(), 1u);
+}
+
 TEST(GateTest, AWindowWithoutAnyTextIsNotHeld) {
   Gate gate(true, 4096);
   for (int i = 0; i < 200; ++i) {
