@@ -29,6 +29,7 @@ Command AddServe(CLI::App& root, const CliContext& context);
 Command AddChat(CLI::App& root, const CliContext& context);
 Command AddGenerate(CLI::App& root, const CliContext& context);
 Command AddBench(CLI::App& root, const CliContext& context);
+Command AddExplain(CLI::App& root, const CliContext& context);
 Command AddHealth(CLI::App& root, const CliContext& context);
 Command AddEval(CLI::App& root, const CliContext& context);
 Command AddKey(CLI::App& root, const CliContext& context);

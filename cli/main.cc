@@ -52,9 +52,10 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "The help of every command");
   const std::vector<Command> commands = {
-      AddServe(app, context), AddChat(app, context),     AddGenerate(app, context), AddBench(app, context),
-      AddEval(app, context),  AddHealth(app, context),   AddKey(app, context),      AddModel(app, context),
-      AddPlan(app, context),  AddSimulate(app, context), AddUsage(app, context),    AddVersion(app, context)};
+      AddServe(app, context),  AddChat(app, context),    AddGenerate(app, context), AddBench(app, context),
+      AddEval(app, context),   AddExplain(app, context), AddHealth(app, context),   AddKey(app, context),
+      AddModel(app, context),  AddPlan(app, context),    AddSimulate(app, context), AddUsage(app, context),
+      AddVersion(app, context)};
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;

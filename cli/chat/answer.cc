@@ -17,10 +17,16 @@ using Json = nlohmann::ordered_json;
 // A router allows 8 choices; an index beyond this is not from a Baton router.
 constexpr uint32_t kMaxChoices = 64;
 
+Json BytesToJson(const std::string& bytes) {
+  Json list = Json::array();
+  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
+  return list;
+}
+
 Json LogprobToJson(const v1::TokenLogprob& logprob) {
-  Json bytes = Json::array();
-  for (const char byte : logprob.bytes()) bytes.push_back(static_cast<unsigned char>(byte));
-  return {{"token_id", logprob.token_id()}, {"logprob", logprob.logprob()}, {"bytes", bytes}};
+  return {{"token_id", logprob.token_id()},
+          {"logprob", logprob.logprob()},
+          {"bytes", BytesToJson(logprob.bytes())}};
 }
 
 Json StepsToJson(const std::vector<v1::StepLogprobs>& steps) {
@@ -30,6 +36,48 @@ Json StepsToJson(const std::vector<v1::StepLogprobs>& steps) {
     entry["top"] = Json::array();
     for (const v1::TokenLogprob& top : step.top()) entry["top"].push_back(LogprobToJson(top));
     result.push_back(std::move(entry));
+  }
+  return result;
+}
+
+std::string_view HowName(v1::SamplingTrace::How how) {
+  switch (how) {
+    case v1::SamplingTrace::HOW_DRAWN:
+      return "drawn";
+    case v1::SamplingTrace::HOW_GREEDY:
+      return "greedy";
+    case v1::SamplingTrace::HOW_FORCED:
+      return "forced";
+    default:
+      return "unspecified";
+  }
+}
+
+// By the names of the wire.
+Json TracesToJson(const std::vector<v1::SamplingTrace>& traces) {
+  Json result = Json::array();
+  for (const v1::SamplingTrace& trace : traces) {
+    Json likeliest = Json::array();
+    for (const v1::TokenTrace& token : trace.likeliest()) {
+      likeliest.push_back({{"token_id", token.token_id()},
+                           {"token", token.bytes()},
+                           {"bytes", BytesToJson(token.bytes())},
+                           {"logit", token.logit()},
+                           {"adjusted_logit", token.adjusted_logit()},
+                           {"probability", token.probability()},
+                           {"tempered_probability", token.tempered_probability()},
+                           {"drawn_probability", token.drawn_probability()}});
+    }
+    result.push_back({{"how", HowName(trace.how())},
+                      {"token_id", trace.token_id()},
+                      {"vocabulary", trace.vocabulary()},
+                      {"after_constraint", trace.after_constraint()},
+                      {"after_temperature", trace.after_temperature()},
+                      {"after_top_k", trace.after_top_k()},
+                      {"after_top_p", trace.after_top_p()},
+                      {"after_min_p", trace.after_min_p()},
+                      {"uniform", trace.has_uniform() ? Json(trace.uniform()) : Json(nullptr)},
+                      {"likeliest", std::move(likeliest)}});
   }
   return result;
 }
@@ -116,6 +164,7 @@ void Answer::Take(const v1::GenerateResponse& event) {
     choice.logprobs.insert(choice.logprobs.end(), delta.logprobs().begin(), delta.logprobs().end());
     choice.logits_digests.insert(choice.logits_digests.end(), delta.logits_digests().begin(),
                                  delta.logits_digests().end());
+    choice.sampling.insert(choice.sampling.end(), delta.sampling().begin(), delta.sampling().end());
   } else if (event.event_case() == v1::GenerateResponse::kFinished) {
     Choice& choice = At(event.finished().choice());
     if (choice.finished && broken_.empty())
@@ -155,6 +204,7 @@ Json Answer::ToJson() const {
     if (!choice.token_ids.empty()) entry["token_ids"] = choice.token_ids;
     if (!choice.logprobs.empty()) entry["logprobs"] = StepsToJson(choice.logprobs);
     if (!choice.logits_digests.empty()) entry["logits_digests"] = choice.logits_digests;
+    if (!choice.sampling.empty()) entry["sampling"] = TracesToJson(choice.sampling);
     if (choice.finished) {
       entry["finish_reason"] = ReasonName(choice.end.reason());
       if (!choice.end.stop_match().empty()) entry["stop_match"] = choice.end.stop_match();

@@ -19,6 +19,7 @@ struct Choice {
   std::vector<int32_t> token_ids;
   std::vector<v1::StepLogprobs> logprobs;
   std::vector<uint32_t> logits_digests;
+  std::vector<v1::SamplingTrace> sampling;
   bool finished = false;
   v1::Finished end;
 };

@@ -324,4 +324,22 @@ absl::StatusOr<v1::CountTokensResponse> InferenceClient::CountTokens(const v1::C
   return response;
 }
 
+absl::StatusOr<v1::TokenizeResponse> InferenceClient::Tokenize(const v1::TokenizeRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  v1::TokenizeResponse response;
+  const grpc::Status status = wire_->stub->Tokenize(&context, request, &response);
+  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
+  return response;
+}
+
+absl::StatusOr<v1::DetokenizeResponse> InferenceClient::Detokenize(const v1::DetokenizeRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  v1::DetokenizeResponse response;
+  const grpc::Status status = wire_->stub->Detokenize(&context, request, &response);
+  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
+  return response;
+}
+
 }  // namespace baton::cli

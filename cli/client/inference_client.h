@@ -57,6 +57,8 @@ class InferenceClient {
   // that name, DEADLINE_EXCEEDED if it gives no answer in time.
   absl::StatusOr<bool> IsServing(const std::string& service, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::CountTokensResponse> CountTokens(const v1::CountTokensRequest& request);
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
+  absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request);
 
   const std::string& address() const { return address_; }
 

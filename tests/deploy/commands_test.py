@@ -82,6 +82,7 @@ TABLE = [
     Row(r"baton generate .*--show-timing", "run", ("there was a", "= TTFT")),
     Row(r"baton generate .*--json", "run", r'"completion_tokens": [1-9]'),
     Row(r"baton generate", "run", "there was a"),
+    Row(r"baton explain", "run", ("The prompt has ", "= TTFT", r"Token 8: ", r"vocabulary +2,048 left")),
     Row(r"baton bench", "run", ("8 ok, 0 failed", "TTFT"), more="--requests 8"),
     Row(r"baton model inspect", "run", r"loads +yes"),
     Row(r"baton eval --model models/baton-tiny --text", "run", r"--weights \w+ --key-dtype", more="--tokens 100 --repetitions 1"),

@@ -234,7 +234,21 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
   }
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override {
-    for (int i = 0; i < TokensOf(request->chat().conversation()); ++i) response->add_token_ids(i);
+    const int tokens = request->has_generate() ? static_cast<int>(request->generate().text().size())
+                                               : TokensOf(request->chat().conversation());
+    for (int i = 0; i < tokens; ++i) response->add_token_ids(i);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeResponse* response) override {
+    for (const int32_t id : request->token_ids()) {
+      response->mutable_text()->append(fmt::format("p{} ", id));
+      if (request->pieces()) response->add_pieces(fmt::format("p{} ", id));
+    }
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;

@@ -36,7 +36,8 @@ struct FakeInferenceOptions {
   std::function<Script(const v1::ChatRequest&)> chat = nullptr;
   // Absent: UNIMPLEMENTED.
   std::function<Script(const v1::ResumeRequest&)> resume = nullptr;
-  // Tokens of a conversation, for Tokenize. Absent: one for each message.
+  // Tokens of a conversation, for Tokenize, whose pieces are "p0 ", "p1 ", ... Absent: one for each message.
+  // A text has one for each byte.
   std::function<int(const v1::Conversation&)> tokens = nullptr;
   // Absent: texts with "bad" in them are flagged, as "violence".
   std::function<v1::ModerateResponse(const v1::ModerateRequest&)> moderate = nullptr;

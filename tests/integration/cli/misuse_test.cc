@@ -53,13 +53,13 @@ TEST(MisuseTest, HelpHasNoneOfTheParsersOwnWords) {
   std::vector<std::pair<std::string, std::vector<std::string>>> pages;
   for (const std::string& server : kServers) pages.push_back({server, {"--help"}});
   for (const char* page :
-       {"--help", "serve --help", "chat --help", "generate --help", "bench --help", "health --help",
-        "key --help", "key new --help", "model --help", "model inspect --help", "model prune --help",
-        "plan --help", "simulate --help", "version --help"}) {
+       {"--help", "serve --help", "chat --help", "generate --help", "explain --help", "bench --help",
+        "health --help", "key --help", "key new --help", "model --help", "model inspect --help",
+        "model prune --help", "plan --help", "simulate --help", "version --help"}) {
     pages.push_back({"baton", Words(page)});
   }
   // A text is what these take; nothing else is.
-  const auto texts = ContainsRegex("(--(prompt|stop|message|system)|/system|/result) TEXT");
+  const auto texts = ContainsRegex("(--(prompt|stop|message|system)|/system|/result|^  prompt) TEXT");
   const auto own =
       ContainsRegex("\\b(TEXT|INT|UINT|FLOAT|ENUM|BOOLEAN|POSITIVE|NONNEGATIVE|REQUIRED)\\b|->|\\bin \\[");
   for (const auto& [program, arguments] : pages) {
