@@ -58,17 +58,72 @@ function facts(turn, timing, usage) {
   add(box, "div", "", words.join(" · "));
 }
 
+// A token as people can see it.
+const piece = (token) => token.token.replaceAll(" ", "·").replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅";
+const percent = (share) => (share > 0 && share < 1e-4 ? "<0.01%" : (100 * share).toFixed(2) + "%");
+const STEPS = [["vocabulary", "vocabulary"], ["constraint", "after_constraint"], ["temperature", "after_temperature"], ["top-k", "after_top_k"], ["top-p", "after_top_p"], ["min-p", "after_min_p"]];
+
+// The filter that dropped a token: the list is in the order in which they cut.
+function dropped(trace, place) {
+  if (trace.how === "forced" && trace.likeliest[place].token_id === trace.token_id) return "";
+  const step = STEPS.slice(2).find(([, field]) => place >= trace[field]);
+  return step ? step[0] : "";
+}
+
+// How one token was chosen: what each filter left, the random number, the likeliest ones before and after.
+function showTrace(box, trace) {
+  box.replaceChildren();
+  const how = trace.how === "drawn" ? "drawn with the random number " + trace.uniform.toFixed(6) : trace.how === "greedy" ? "the likeliest" : "written for the model";
+  add(box, "div", "", "id " + trace.token_id + " · " + how);
+  add(box, "div", "steps", STEPS.map(([name, field]) => name + " " + trace[field].toLocaleString("en")).join(" → "));
+  const table = add(box, "table");
+  const head = add(table, "tr");
+  for (const name of ["token", "id", "logit", "before", "", "drawn", ""]) add(head, "th", "", name);
+  trace.likeliest.forEach((token, place) => {
+    const row = add(table, "tr", token.token_id === trace.token_id ? "chosen" : "");
+    add(row, "td", "", piece(token));
+    add(row, "td", "", String(token.token_id));
+    add(row, "td", "", token.adjusted_logit === null ? "" : token.adjusted_logit.toFixed(2));
+    for (const [share, name] of [[token.probability, "share"], [token.drawn_probability, "share drawn"]]) {
+      add(row, "td", "", share > 0 || name === "share" ? percent(share) : dropped(trace, place));
+      const bar = add(row, "td", name);
+      if (share > 0) add(bar, "i").style.width = 100 * share + "%";
+    }
+  });
+}
+
+// Tokens of an answer, each with its trace.
+function addTokens(box, traces) {
+  for (const trace of traces) {
+    const token = add(box, "button", "token", piece(trace.likeliest.find((one) => one.token_id === trace.token_id)));
+    token.type = "button";
+    const show = () => {
+      const open = box.querySelector(".trace") || document.createElement("div");
+      for (const other of box.querySelectorAll(".open")) other.classList.remove("open");
+      open.className = "trace";
+      token.classList.add("open");
+      showTrace(open, trace);
+      box.append(open);
+    };
+    token.addEventListener("click", show);
+    token.addEventListener("focus", show);
+    // A trace that is open stays behind all tokens.
+    const open = box.querySelector(".trace");
+    if (open) box.append(open);
+  }
+}
+
 // One answer; true: it called the tool, whose result is there now.
 async function reply() {
   const turn = add(at("talk"), "div", "turn");
   const said = { role: "assistant", content: "" };
-  let thinking, thought, body, calls = [], timing, usage;
+  let thinking, thought, body, calls = [], tokens, timing, usage;
   running = new AbortController();
   at("send").textContent = "Stop";
   try {
     const answer = await fetch("/v1/chat/completions", { method: "POST", signal: running.signal, headers: headers(), body: JSON.stringify({
       model: at("model").value, messages, stream: true, stream_options: { include_usage: true }, baton_timing: true,
-      chat_template_kwargs: { enable_thinking: at("thinking").checked }, ...(at("tools").checked ? { tools: [TOOL] } : {}) }) });
+      explain: at("explain").checked, chat_template_kwargs: { enable_thinking: at("thinking").checked }, ...(at("tools").checked ? { tools: [TOOL] } : {}) }) });
     if (!answer.ok) throw new Error((await answer.json()).error.message);
     for await (const event of events(answer)) {
       if (event.error) throw new Error(event.error.message);
@@ -95,6 +150,12 @@ async function reply() {
         calls[call.index].text += call.function.arguments || "";
         calls[call.index].box.textContent = calls[call.index].name + " " + calls[call.index].text;
       }
+      if (choice.sampling) {
+        tokens = tokens || add(turn, "div", "tokens");
+        addTokens(tokens, choice.sampling);
+      }
+      // Behind whatever the answer has by now; where it stands already, a move would take the focus.
+      if (tokens && turn.lastChild !== tokens) turn.append(tokens);
       at("talk").scrollTop = at("talk").scrollHeight;
     }
     if (calls.length) said.tool_calls = calls.map(({ id, name, text }) => ({ id, type: "function", function: { name, arguments: text } }));

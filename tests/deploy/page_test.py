@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The page of `baton serve --http` in a real browser (Chromium, without a window): a conversation with thinking and a call of a tool, and nothing that the page's
-policy forbids. Where there is no Chromium it is skipped. With --picture FILE it writes what it saw."""
+policy forbids; and how a token of an answer was chosen. Where there is no Chromium it is skipped. With --picture FILE.png it writes what it saw, and FILE-explain.png."""
 import argparse
 import base64
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import struct
@@ -111,6 +112,27 @@ class Page(unittest.TestCase):
         self.assertEqual([one for one in wrong if one.get("entry", {}).get("level", "error") in ("warning", "error")], [])
         if PICTURE is not None:
             PICTURE.write_bytes(base64.b64decode(tab.ask("Page.captureScreenshot", format="png")["data"]))
+        # With its switch on, every token of an answer says how it was chosen.
+        turns = 0
+        setup = "document.getElementById('clear').click(); document.getElementById('tools').checked = false; document.getElementById('explain').checked = true"
+        facts = say("Hello! My name is Ada.", 1, setup)
+        tokens = int(re.search(r"(\d+) out", facts)[1])
+        self.assertEqual(tab.value("document.querySelectorAll('.tokens .token').length"), tokens)
+        self.assertIsNone(tab.value("document.querySelector('.trace')"), "nothing is open that nobody asked for")
+        shown = "document.querySelector('.trace').innerText"
+        for act in ("click", "focus"):
+            tab.value(f"document.querySelectorAll('.token')[{1 if act == 'click' else 2}].{act}()")
+            trace = tab.value(shown)
+            self.assertRegex(trace, r"id \d+ · (drawn with the random number 0\.\d{6}|the likeliest)")
+            self.assertRegex(trace, r"vocabulary 2,048 → constraint 2,048 → temperature [\d,]+ → top-k [\d,]+ → top-p [\d,]+ → min-p [\d,]+")
+            self.assertGreaterEqual(tab.value("document.querySelectorAll('.trace tr').length"), 11, "ten tokens, and the head")
+            self.assertEqual(tab.value("document.querySelectorAll('.trace').length"), 1)
+            self.assertEqual(tab.value("document.querySelectorAll('.trace .chosen').length"), 1)
+            self.assertTrue(tab.value("[...document.querySelectorAll('.trace .share i')].some((bar) => bar.getBoundingClientRect().width > 20)"), "bars that can be seen")
+        wrong = [event["params"] for event in tab.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+        self.assertEqual([one for one in wrong if one.get("entry", {}).get("level", "error") in ("warning", "error")], [])
+        if PICTURE is not None:
+            PICTURE.with_stem(PICTURE.stem + "-explain").write_bytes(base64.b64decode(tab.ask("Page.captureScreenshot", format="png")["data"]))
         # The policy holds: nothing comes from elsewhere.
         held = """new Promise((done) => { document.addEventListener('securitypolicyviolation', (event) => done(event.violatedDirective));
                   document.body.insertAdjacentHTML('beforeend', '<img src="http://127.0.0.1:9/x.png">') })"""
