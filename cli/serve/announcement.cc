@@ -12,18 +12,22 @@
 
 namespace baton::cli {
 
-Announcement Announcement::From(const std::string& model, const AddressBook& book,
+Announcement Announcement::From(const std::vector<ServedModel>& models, const AddressBook& book,
                                 const std::map<std::string, pid_t>& pids) {
   Announcement announcement;
-  announcement.model = model;
+  for (const ServedModel& model : models) announcement.models.push_back(model.name);
+  std::map<std::string, std::string> model_of;
+  for (const ServedWorker& worker : WorkersOf(models)) model_of[worker.name] = models[worker.model].name;
   const auto add = [&](const std::string& name, const Endpoints& endpoints) {
     const auto find = [&](const char* endpoint) {
       const auto entry = endpoints.find(endpoint);
       return entry == endpoints.end() ? std::string() : entry->second;
     };
     const auto pid = pids.find(name);
-    announcement.processes.push_back(
-        {name, pid == pids.end() ? 0 : pid->second, find("grpc"), find("metrics"), find("http")});
+    const auto model = model_of.find(name);
+    announcement.processes.push_back({name, pid == pids.end() ? 0 : pid->second, find("grpc"),
+                                      find("metrics"), find("http"),
+                                      model == model_of.end() ? "" : model->second});
   };
   for (const auto& [name, endpoints] : book) {
     if (name != kRouterName) add(name, endpoints);
@@ -35,7 +39,7 @@ Announcement Announcement::From(const std::string& model, const AddressBook& boo
 }
 
 std::string Announcement::ToJson() const {
-  nlohmann::ordered_json json = {{"model", model}};
+  nlohmann::ordered_json json = {{"model", models.front()}, {"models", models}};
   if (has_router) {
     json["router"] = Router().grpc;
     json["metrics"] = Router().metrics;
@@ -46,8 +50,10 @@ std::string Announcement::ToJson() const {
   json["pid"] = getpid();
   json["processes"] = nlohmann::ordered_json::array();
   for (const Process& process : processes) {
-    json["processes"].push_back(
-        {{"name", process.name}, {"pid", process.pid}, {"grpc", process.grpc}, {"metrics", process.metrics}});
+    nlohmann::ordered_json one = {
+        {"name", process.name}, {"pid", process.pid}, {"grpc", process.grpc}, {"metrics", process.metrics}};
+    if (!process.model.empty()) one["model"] = process.model;
+    json["processes"].push_back(std::move(one));
   }
   return json.dump();
 }

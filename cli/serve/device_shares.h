@@ -15,11 +15,13 @@ struct DeviceShares {
   bool shared() const;
 };
 
-// Deals the GPUs that are named for each role to its workers, `tp` to each, in order. Where neither role has
-// any, the workers take GPUs from 0 on, the prefill workers first. INVALID_ARGUMENT: the GPUs of a role are
-// not `tp` for each of its workers, one of them is named twice within a role, or only one role has any.
+// Deals the GPUs that are named for each role to its workers, in order: to each as many as it has ranks
+// (--tp). Where neither role has any, the workers take GPUs from 0 on, the prefill workers first.
+// INVALID_ARGUMENT: a role has not as many GPUs as its workers have ranks, one of them is named twice within
+// a role, or only one role has any.
 absl::StatusOr<DeviceShares> ShareDevices(const std::vector<int>& prefill_devices,
-                                          const std::vector<int>& decode_devices, int tp, int prefill_workers,
-                                          int decode_workers);
+                                          const std::vector<int>& decode_devices,
+                                          const std::vector<int>& prefill_ranks,
+                                          const std::vector<int>& decode_ranks);
 
 }  // namespace baton::cli

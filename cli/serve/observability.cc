@@ -75,7 +75,7 @@ std::string Targets(const Announcement& announcement) {
     targets.push_back({{"targets", {process.metrics}},
                        {"labels",
                         {{"namespace", "local"},
-                         {"release", announcement.model},
+                         {"release", announcement.models.front()},
                          {"component", Component(process.name)},
                          {"pod", process.name}}}});
   }

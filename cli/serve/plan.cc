@@ -17,8 +17,6 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-constexpr int64_t kModeratorKvBytes = int64_t{64} << 20;
-
 absl::StatusOr<std::string> FindBinary(const std::string& folder, const std::string& name) {
   std::string path = folder + "/" + name;
   if (access(path.c_str(), X_OK) == 0) return path;
@@ -48,14 +46,6 @@ void AddSecurity(const rpc::SecurityOptions& security, Arguments* arguments) {
   }
 }
 
-// Where a worker is: its place among those of its role and among all.
-struct Place {
-  std::string name;
-  bool decode = false;
-  size_t of_role = 0;
-  int of_all = 0;
-};
-
 // `first` with a port that is `more` higher; port 0 stays.
 absl::StatusOr<std::string> PortAfter(const std::string& flag, const std::string& first, int more) {
   const size_t colon = first.rfind(':');
@@ -78,158 +68,169 @@ std::string ListenAt(const AddressBook& book, const std::string& name, const std
   return at.ends_with(":0") ? Known(book, name, endpoint, at) : at;
 }
 
-Arguments WorkerArguments(const ServePlan& plan, const Place& place, const AddressBook& book) {
-  const std::string& name = place.name;
-  const bool decode = place.decode;
+// The flags of all workers, by the command line.
+void SetCommonFlags(const ServePlan& plan, const ServedWorker& worker, FlagList* flags) {
+  const bool decode = worker.decode;
+  const auto number = [&](const char* flag, auto value) { flags->Set(flag, fmt::format("{}", value)); };
+  if (plan.threads > 0) number("--threads", plan.threads);
+  if (plan.kv_bytes > 0) number("--kv-memory", plan.kv_bytes);
+  if (!plan.kv_disk.empty()) flags->Set("--kv-disk", fmt::format("{}/{}", plan.kv_disk, worker.name));
+  if (plan.chunk_tokens > 0) number("--chunk-tokens", plan.chunk_tokens);
+  if (plan.token_budget > 0) number("--token-budget", plan.token_budget);
+  if (!decode && plan.slo_ttft_seconds > 0) number("--slo-ttft", plan.slo_ttft_seconds);
+  if (decode && plan.slo_tpot_seconds > 0) number("--slo-tpot", plan.slo_tpot_seconds);
+  if (decode && plan.local_prefill_tokens >= 0) number("--local-prefill-tokens", plan.local_prefill_tokens);
+  if (decode && !plan.speculation.empty()) flags->Set("--speculation", plan.speculation);
+  if (decode && !plan.draft_model.empty()) flags->Set("--draft-model", plan.draft_model);
+  if (decode && plan.self_draft) flags->Set("--self-draft");
+  if (!decode && plan.tail_share >= 0) number("--tail-share", plan.tail_share);
+  if (decode && plan.max_running > 0) number("--max-running", plan.max_running);
+  flags->Add(plan.worker_flags);
+  flags->Add(decode ? plan.decode_flags : plan.prefill_flags);
+}
+
+// `place`: among all workers.
+Arguments WorkerArguments(const ServePlan& plan, const ServedWorker& worker, int place,
+                          const AddressBook& book) {
+  const ServedModel& model = plan.models[worker.model];
+  const std::string& name = worker.name;
   Arguments arguments = {"--exit-with-parent"};
   const auto set = [&](const char* flag, const std::string& value) {
     arguments.emplace_back(flag);
     arguments.push_back(value);
   };
-  set("--model", plan.model_folder);
-  set("--model-name", plan.model_name);
+  set("--model", model.folder);
+  set("--model-name", model.name);
   set("--worker-id", plan.worker_prefix.empty() ? name : fmt::format("{}-{}", plan.worker_prefix, name));
-  set("--listen", ListenAt(book, name, "grpc", plan.worker_listen, place.of_all));
-  set("--metrics", ListenAt(book, name, "metrics", plan.worker_metrics, place.of_all));
-  const auto& devices = decode ? plan.decode_devices : plan.prefill_devices;
-  if (!devices.empty()) set("--devices", command_line::NumbersText(devices.at(place.of_role)));
-  set("--log-level", plan.log_level);
+  set("--listen", ListenAt(book, name, "grpc", plan.worker_listen, place));
+  set("--metrics", ListenAt(book, name, "metrics", plan.worker_metrics, place));
+  const auto& devices = worker.decode ? model.decode_devices : model.prefill_devices;
+  if (!devices.empty()) set("--devices", command_line::NumbersText(devices.at(worker.of_role)));
   AddSecurity(plan.security, &arguments);
-  const int share = decode ? plan.cores.decode : plan.cores.prefill;
-  set("--threads", std::to_string(plan.threads > 0 ? plan.threads : share));
-  if (!plan.core_shares.empty()) set("--share-cores", plan.core_shares.at(static_cast<size_t>(place.of_all)));
-  if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
-  if (!plan.kv_disk.empty()) set("--kv-disk", fmt::format("{}/{}", plan.kv_disk, name));
-  if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
-  if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
-  if (!decode && plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
-  if (decode && plan.slo_tpot_seconds > 0) set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
-  if (decode && plan.local_prefill_tokens >= 0) {
-    set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
-  }
-  if (decode && !plan.speculation.empty()) set("--speculation", plan.speculation);
-  if (decode && !plan.draft_model.empty()) set("--draft-model", plan.draft_model);
-  if (decode && plan.self_draft) arguments.emplace_back("--self-draft");
-  if (!decode && plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
-  if (decode && plan.max_running > 0) set("--max-running", std::to_string(plan.max_running));
-  arguments.insert(arguments.end(), plan.worker_flags.begin(), plan.worker_flags.end());
-  const auto& own = decode ? plan.decode_flags : plan.prefill_flags;
+  const auto share = plan.core_shares.find(name);
+  if (share != plan.core_shares.end()) set("--share-cores", share->second);
+  FlagList flags = FlagsOf(plan, worker);
+  if (!flags.Value("--threads").has_value())
+    flags.Set("--threads", fmt::format("{}", worker.decode ? plan.cores.decode : plan.cores.prefill));
+  const Arguments own = flags.Arguments();
   arguments.insert(arguments.end(), own.begin(), own.end());
   return arguments;
 }
 
-// The classifier's worker: one thread and little memory, for texts of a few hundred tokens.
-Arguments ModeratorArguments(const ServePlan& plan, int place, const AddressBook& book) {
+std::vector<std::string> AddressesOf(const ServePlan& plan, size_t model, bool decode,
+                                     const AddressBook& book) {
+  std::vector<std::string> addresses;
+  for (const ServedWorker& worker : WorkersOf(plan.models)) {
+    if (worker.model == model && worker.decode == decode)
+      addresses.push_back(Known(book, worker.name, "grpc", ""));
+  }
+  return addresses;
+}
+
+// The router misses a file that can't be written, and says so.
+void WriteModelsFile(const ServePlan& plan, const AddressBook& book) {
+  nlohmann::json file = {{"models", nlohmann::json::array()}};
+  for (size_t i = 0; i < plan.models.size(); ++i) {
+    const ServedModel& model = plan.models[i];
+    if (model.entry.is_null()) continue;
+    nlohmann::json entry = model.entry;
+    entry["name"] = model.name;
+    const size_t owner = model.same_as.value_or(i);
+    // The router's flags have the addresses of the first model's workers.
+    if (!plan.models[owner].entry.is_null()) {
+      entry["decode"] = AddressesOf(plan, owner, /*decode=*/true, book);
+      entry["prefill"] = AddressesOf(plan, owner, /*decode=*/false, book);
+    }
+    file["models"].push_back(std::move(entry));
+  }
+  if (!plan.moderation.is_null()) file["moderation"] = plan.moderation;
+  std::ofstream(plan.models_file) << file;
+}
+
+Arguments RouterArguments(const ServePlan& plan, const AddressBook& book) {
   Arguments arguments = {"--exit-with-parent"};
   const auto set = [&](const char* flag, const std::string& value) {
     arguments.emplace_back(flag);
     arguments.push_back(value);
   };
-  set("--model", plan.moderation_model);
-  set("--worker-id",
-      plan.worker_prefix.empty() ? kModeratorName : fmt::format("{}-{}", plan.worker_prefix, kModeratorName));
-  set("--listen", ListenAt(book, kModeratorName, "grpc", plan.worker_listen, place));
-  set("--metrics", ListenAt(book, kModeratorName, "metrics", plan.worker_metrics, place));
-  set("--threads", "1");
-  set("--kv-memory", std::to_string(kModeratorKvBytes));
+  const auto set_if = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) set(flag, value);
+  };
+  const ServedModel& first = plan.models.front();
+  if (first.entry.is_null()) {
+    set("--model", first.folder);
+    set("--model-name", first.name);
+    set_if("--output-format", plan.output_format);
+    set("--decode", absl::StrJoin(AddressesOf(plan, 0, /*decode=*/true, book), ","));
+    set_if("--prefill", absl::StrJoin(AddressesOf(plan, 0, /*decode=*/false, book), ","));
+  }
+  if (NeedsModelsFile(plan)) {
+    WriteModelsFile(plan, book);
+    set("--models", plan.models_file);
+  }
+  set("--listen", Known(book, kRouterName, "grpc", plan.listen));
+  set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
+  set("--default-ttft-deadline", fmt::format("{}", plan.default_ttft_seconds));
+  if (plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
+  if (plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
+  if (plan.slo_tpot_seconds > 0) set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
   set("--log-level", plan.log_level);
   AddSecurity(plan.security, &arguments);
+  set_if("--tls-client-ca", plan.security.client_ca);
+  set_if("--tenants", plan.tenants);
+  set_if("--prices", plan.prices);
+  if (plan.vllm_metrics) arguments.emplace_back("--vllm-metrics");
+  set_if("--ledger", plan.ledger);
+  set_if("--audit-log", plan.audit_log);
+  if (!plan.otlp.empty()) {
+    set("--otlp", plan.otlp);
+    set("--trace-sample", fmt::format("{}", plan.trace_sample));
+  }
   return arguments;
 }
 
-// One that can't be written is missed by the router, which says so.
-void WriteModerationFile(const ServePlan& plan, const AddressBook& book) {
-  const nlohmann::json models = {{"models",
-                                  {{{"folder", plan.moderation_model},
-                                    {"classifier", "auto"},
-                                    {"decode", {Known(book, kModeratorName, "grpc", "")}}}}}};
-  std::ofstream(plan.moderation_file) << models;
-}
-
-std::string Addresses(const AddressBook& book, const std::vector<std::string>& names) {
-  std::vector<std::string> addresses;
-  for (const std::string& name : names) addresses.push_back(Known(book, name, "grpc", ""));
-  return absl::StrJoin(addresses, ",");
-}
-
 }  // namespace
+
+FlagList FlagsOf(const ServePlan& plan, const ServedWorker& worker) {
+  const ServedModel& model = plan.models[worker.model];
+  FlagList flags;
+  flags.Set("--log-level", plan.log_level);
+  if (model.common_flags) SetCommonFlags(plan, worker, &flags);
+  flags.Add(model.flags);
+  flags.Add(worker.decode ? model.decode_flags : model.prefill_flags);
+  return flags;
+}
+
+bool NeedsModelsFile(const ServePlan& plan) {
+  return plan.models.size() > 1 || !plan.models.front().entry.is_null();
+}
 
 absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const std::string& binary_folder) {
   std::string router;
   if (plan.router) {
     BATON_ASSIGN_OR_RETURN(router, FindBinary(binary_folder, "baton-router"));
   }
-  const bool moderates = plan.router && !plan.moderation_model.empty();
-  const int last = plan.prefill + plan.decode - 1 + (moderates ? 1 : 0);
+  const std::vector<ServedWorker> workers = WorkersOf(plan.models);
+  const int last = static_cast<int>(workers.size()) - 1;
   BATON_RETURN_IF_ERROR(PortAfter("--worker-listen", plan.worker_listen, last).status());
   BATON_RETURN_IF_ERROR(PortAfter("--worker-metrics", plan.worker_metrics, last).status());
   BATON_ASSIGN_OR_RETURN(const std::string prefill, FindBinary(binary_folder, "baton-prefill"));
   BATON_ASSIGN_OR_RETURN(const std::string decode, FindBinary(binary_folder, "baton-decode"));
   std::vector<ProcessSpec> specs;
-  std::vector<std::string> prefill_names;
-  std::vector<std::string> decode_names;
-  const auto add_worker = [&](std::string name, const std::string& program, bool is_decode) {
-    std::vector<std::string>& names = is_decode ? decode_names : prefill_names;
-    const Place place{name, is_decode, names.size(), static_cast<int>(specs.size())};
-    names.push_back(name);
-    specs.push_back({name, program,
-                     [plan, place](const AddressBook& book) { return WorkerArguments(plan, place, book); },
-                     /*stage=*/0,
-                     // Without prefill workers, decode workers read prompts themselves.
-                     /*vital_group=*/is_decode ? "decode" : ""});
-  };
-  for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
-  for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);
-  if (!plan.router) return specs;
-  if (moderates) {
-    specs.push_back({kModeratorName, decode,
-                     [plan, place = static_cast<int>(specs.size())](const AddressBook& book) {
-                       return ModeratorArguments(plan, place, book);
+  for (const ServedWorker& worker : workers) {
+    // Without prefill workers, decode workers read prompts themselves; without a classifier, answers are
+    // refused or not judged, as the requests say.
+    const bool vital = worker.decode && !plan.models[worker.model].classifier;
+    specs.push_back({worker.name, worker.decode ? decode : prefill,
+                     [plan, worker, place = static_cast<int>(specs.size())](const AddressBook& book) {
+                       return WorkerArguments(plan, worker, place, book);
                      },
-                     /*stage=*/0, /*vital_group=*/""});
+                     /*stage=*/0, /*vital_group=*/vital ? "decode" : ""});
   }
+  if (!plan.router) return specs;
   specs.push_back({kRouterName, router,
-                   [plan, prefill_names, decode_names](const AddressBook& book) {
-                     Arguments arguments = {"--exit-with-parent"};
-                     const auto set = [&](const char* flag, const std::string& value) {
-                       arguments.emplace_back(flag);
-                       arguments.push_back(value);
-                     };
-                     set("--model", plan.model_folder);
-                     set("--model-name", plan.model_name);
-                     if (!plan.output_format.empty()) set("--output-format", plan.output_format);
-                     set("--decode", Addresses(book, decode_names));
-                     if (!plan.moderation_model.empty()) {
-                       WriteModerationFile(plan, book);
-                       set("--models", plan.moderation_file);
-                     }
-                     if (!prefill_names.empty()) set("--prefill", Addresses(book, prefill_names));
-                     set("--listen", Known(book, kRouterName, "grpc", plan.listen));
-                     set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
-                     set("--default-ttft-deadline", fmt::format("{}", plan.default_ttft_seconds));
-                     if (plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
-                     if (plan.slo_ttft_seconds > 0) {
-                       set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
-                     }
-                     if (plan.slo_tpot_seconds > 0) {
-                       set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
-                     }
-                     set("--log-level", plan.log_level);
-                     AddSecurity(plan.security, &arguments);
-                     if (!plan.security.client_ca.empty()) set("--tls-client-ca", plan.security.client_ca);
-                     if (!plan.tenants.empty()) set("--tenants", plan.tenants);
-                     if (!plan.prices.empty()) set("--prices", plan.prices);
-                     if (plan.vllm_metrics) arguments.emplace_back("--vllm-metrics");
-                     if (!plan.ledger.empty()) set("--ledger", plan.ledger);
-                     if (!plan.audit_log.empty()) set("--audit-log", plan.audit_log);
-                     if (!plan.otlp.empty()) {
-                       set("--otlp", plan.otlp);
-                       set("--trace-sample", fmt::format("{}", plan.trace_sample));
-                     }
-                     return arguments;
-                   },
-                   /*stage=*/1,
-                   /*vital_group=*/kRouterName});
+                   [plan](const AddressBook& book) { return RouterArguments(plan, book); },
+                   /*stage=*/1, /*vital_group=*/kRouterName});
   if (plan.http.empty()) return specs;
   BATON_ASSIGN_OR_RETURN(const std::string gateway, FindBinary(binary_folder, "baton-gateway"));
   specs.push_back({kGatewayName, gateway,

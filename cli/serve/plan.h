@@ -1,28 +1,29 @@
 // Which processes `baton serve` runs, and with which flags. Pure, except that it checks whether the binaries
-// exist, and writes the list of the classifier when the router is started, which needs its worker's address.
+// exist, and writes the router's models file when the router is started, which needs the workers' addresses.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "cli/serve/cores.h"
+#include "cli/serve/flag_list.h"
+#include "cli/serve/served_models.h"
 #include "cli/serve/supervisor.h"
 #include "common/rpc/security_options.h"
+#include "nlohmann/json.hpp"
 
 namespace baton::cli {
 
 struct ServePlan {
-  std::string model_folder;
-  std::string model_name;
-  std::string output_format;  // of the router; empty: found by the model's template
-  // A classifier beside it, with a worker of its own (docs/moderation.md); empty: none. `moderation_file` is
-  // where the router's list of it is written (--models).
-  std::string moderation_model;
-  std::string moderation_file;
-  int prefill = 1;
-  int decode = 1;
+  std::vector<ServedModel> models;  // at least one
+  std::string output_format;        // of the first; empty: found by its template
+  // The field of this name of the router's models file; null: none.
+  nlohmann::json moderation;
+  // The router's models file is written here, if it needs one.
+  std::string models_file;
   // Without it, routers elsewhere find the workers.
   bool router = true;
   // Of the router.
@@ -37,14 +38,12 @@ struct ServePlan {
   std::string worker_metrics = "127.0.0.1:0";
   // Begins the workers' ids: "PREFIX-prefill-0"; empty: "prefill-0".
   std::string worker_prefix;
-  // GPUs, by worker (DeviceShares). Empty: none is named.
-  std::vector<std::vector<int>> prefill_devices, decode_devices;
   // Of each worker; 0: its share of `cores`.
   int threads = 0;
   ThreadShares cores;
-  // Each worker's name of its share of cores that all have together (device::CoreTable::NameOf), in the order
-  // of MakeSpecs; empty: each has threads of its own.
-  std::vector<std::string> core_shares;
+  // By name of worker, its name of its share of cores that all have together (device::CoreTable::NameOf); a
+  // worker without one has threads of its own.
+  std::map<std::string, std::string> core_shares;
   // 0 or empty: the worker's own default.
   int64_t kv_bytes = 0;
   // Each worker has a folder in this one, by its name.
@@ -64,9 +63,11 @@ struct ServePlan {
   // The SLO, in seconds; 0: the processes' own default.
   double slo_ttft_seconds = 0;
   double slo_tpot_seconds = 0;
-  // The flags that worker::AddEngineFlags declares, handed to every worker unchanged.
+  // The flags that worker::AddEngineFlags declares, as "--name=value" or "--name", handed to every worker
+  // unchanged.
   std::vector<std::string> worker_flags;
-  // Further flags of the workers of one role.
+  // Further flags of the workers of one role. Of flags of one name the last one counts: those of all workers,
+  // of their role, of their model.
   std::vector<std::string> prefill_flags, decode_flags;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
@@ -85,10 +86,17 @@ struct ServePlan {
 
 inline constexpr char kRouterName[] = "router";
 inline constexpr char kGatewayName[] = "gateway";
-inline constexpr char kModeratorName[] = "moderator";
 
-// Workers first, then the router, which needs their addresses, then the gateway, which needs the router's.
-// NOT_FOUND if a binary is not in `binary_folder`; INVALID_ARGUMENT if there are fewer ports than workers.
+// The flags of a worker that say how it computes: of flags of one name those of its model, else of its role,
+// else of all workers count. Without those that its place sets (name, addresses, share of cores).
+FlagList FlagsOf(const ServePlan& plan, const ServedWorker& worker);
+
+// The router's models file is needed: the flags of the router name one model alone.
+bool NeedsModelsFile(const ServePlan& plan);
+
+// Workers first (prefill workers before decode workers, and a classifier's last), then the router, which
+// needs their addresses, then the gateway, which needs the router's. NOT_FOUND if a binary is not in
+// `binary_folder`; INVALID_ARGUMENT if there are fewer ports than workers.
 absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const std::string& binary_folder);
 
 }  // namespace baton::cli

@@ -37,6 +37,46 @@ class Pods(unittest.TestCase):
         pod = Release({"decode": {"hostNetwork": True, "podSpec": {"dnsPolicy": "Default"}}, "networkPolicy": {"enabled": False}}).pod("decode")
         self.assertEqual((pod["hostNetwork"], pod["dnsPolicy"]), (True, "Default"))
 
+    def test_hooks(self):
+        after = {"postStart": {"httpGet": {"port": 8000, "path": "/began"}}}
+        before = {"preStop": {"exec": {"command": ["/usr/local/bin/baton", "version"]}}}
+        for role in EVERY:
+            wait = {"preStop": {"sleep": {"seconds": 5}}}
+            self.assertEqual(release(role, {}).container(role)["lifecycle"], wait)
+            self.assertEqual(release(role, {"lifecycle": after}).container(role)["lifecycle"], {**after, **wait})
+            own = {"preStopSeconds": 0, "terminationGracePeriodSeconds": 400, "lifecycle": {**after, **before}}
+            self.assertEqual(release(role, own).container(role)["lifecycle"], {**after, **before})
+            self.assertNotIn("lifecycle", release(role, {"preStopSeconds": 0, "lifecycle": None}).container(role))
+
+    def test_how_long_a_new_pod_has_to_stay_ready(self):
+        for role in EVERY:
+            spec = release(role, {"minReadySeconds": 900}).workload(role)["spec"]
+            self.assertEqual(spec["minReadySeconds"], 900)
+            if role != "node":  # The API wants more of it.
+                self.assertGreater(spec["progressDeadlineSeconds"], 900 + 60, role)
+            self.assertNotIn("minReadySeconds", release(role, {}).workload(role)["spec"])
+
+    def test_how_fast_autoscalers_go(self):
+        down = {"stabilizationWindowSeconds": 77, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
+        up = {"stabilizationWindowSeconds": 30, "policies": [{"type": "Percent", "value": 50, "periodSeconds": 60}]}
+        two = [{"type": "Pods", "value": 2, "periodSeconds": 60}]
+        cases = (
+            ({}, {"scaleDown": down}),
+            ({"scaleUp": up}, {"scaleUp": up, "scaleDown": down}),
+            ({"scaleDown": {"policies": two}}, {"scaleDown": {**down, "policies": two}}),
+            ({"scaleDown": {"selectPolicy": "Disabled", "stabilizationWindowSeconds": 0}}, {"scaleDown": {**down, "selectPolicy": "Disabled", "stabilizationWindowSeconds": 0}}),
+        )
+        for kind in ("hpa", "keda"):
+            for behavior, wanted in cases:
+                scaling = {"autoscaling": {"enabled": True, "kind": kind, "scaleDownSeconds": 77, "behavior": behavior}}
+                model = {"name": "more", "source": "hostPath", "hostPath": {"path": "/m"}}
+                one = Release({role: scaling for role in ("router", "prefill", "decode", "gateway")} | {"models": {"more": {"model": model}}})
+                made = one.all("HorizontalPodAutoscaler" if kind == "hpa" else "ScaledObject")
+                self.assertEqual(len(made), 6)
+                for each in made:
+                    spec = each["spec"] if kind == "hpa" else each["spec"]["advanced"]["horizontalPodAutoscalerConfig"]
+                    self.assertEqual(spec["behavior"], wanted, each["metadata"]["name"])
+
     def test_where_all_pods_run(self):
         pool, zone = {"key": "pool", "operator": "Exists"}, {"key": "zone", "operator": "Exists"}
         common = {"nodeSelector": {"pool": "baton", "zone": "a"}, "tolerations": [pool], "affinity": {"nodeAffinity": {}}, "priorityClassName": "usual"}
@@ -62,9 +102,9 @@ class Pods(unittest.TestCase):
 
     def test_what_is_taken_away_is_not_missed(self):
         """null takes a default away, and values of an older chart have no new keys (--reuse-values)."""
-        gone = {key: None for key in ("podSpec", "extraContainers", "extraInitContainers", "extraEnvFrom", "nodeSelector", "tolerations", "affinity")}
+        gone = {key: None for key in ("minReadySeconds", "lifecycle", "podSpec", "extraContainers", "extraInitContainers", "extraEnvFrom", "nodeSelector", "tolerations", "affinity")}
         common = {key: None for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName", "extraObjects")}
-        keda = {"autoscaling": {"enabled": True, "kind": "keda"}}
+        keda = {"backend": None, "autoscaling": {"enabled": True, "kind": "keda", "behavior": None}}
         one = Release({**common, **{role: gone for role in ("router", "gateway")}, **{role: {**gone, "service": None, **keda} for role in ("prefill", "decode")}, "observability": {"prometheusAuth": None, "namespace": None}})
         self.assertEqual({role: sorted(one.pod(role)) for role in ("decode", "gateway")}, {role: sorted(Release().pod(role)) for role in ("decode", "gateway")})
 
@@ -160,6 +200,12 @@ class Mistakes(unittest.TestCase):
         "a field that the chart sets": ({"podSpec": {"containers": []}}, ["podSpec", "containers"]),
         "an unknown field": ({"podSpec": {"hostAlias": []}}, ["podSpec", "hostAlias"]),
         "an option of DNS that is a number": ({"podSpec": {"dnsConfig": {"options": [{"name": "ndots", "value": 2}]}}}, ["dnsConfig"]),
+        "a hook of two kinds": ({"lifecycle": {"postStart": {"sleep": {"seconds": 1}, "exec": {"command": ["a"]}}}}, ["lifecycle.postStart"]),
+        "a hook of no kind": ({"lifecycle": {"postStart": {}}}, ["lifecycle.postStart"]),
+        "an unknown hook": ({"lifecycle": {"stopSignal": "SIGINT"}}, ["lifecycle", "stopSignal"]),
+        "a hook in the place of the chart's own": ({"lifecycle": {"preStop": {"sleep": {"seconds": 9}}}}, ["ROLE.lifecycle.preStop", "ROLE.preStopSeconds", "set preStopSeconds to 0"]),
+        "a hook of an unknown time": ({"preStopSeconds": 0, "lifecycle": {"preStop": {"sleep": {"seconds": 9}}}}, ["ROLE.lifecycle.preStop", "set ROLE.terminationGracePeriodSeconds"]),
+        "a time before no pod counts": ({"minReadySeconds": -1}, ["minReadySeconds"]),
         "a Service's label of the chart's own": ({"service": {"labels": {"app.kubernetes.io/name": "x"}}}, ["ROLE.service.labels"]),
     }  # fmt: skip
     DOORS = {
@@ -169,6 +215,10 @@ class Mistakes(unittest.TestCase):
         "a Service's field that the chart sets": ({"spec": {"selector": {}}}, ["spec", "selector"]),
     }  # fmt: skip
     COMMON = {
+        "an autoscaler's unknown direction": ({"router": {"autoscaling": {"behavior": {"scaleUpp": {}}}}}, ["behavior", "scaleUpp"]),
+        "a direction without policies": ({"gateway": {"autoscaling": {"behavior": {"scaleUp": {"policies": []}}}}}, ["behavior.scaleUp.policies"]),
+        "a policy half said": ({"prefill": {"autoscaling": {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 1}]}}}}}, ["scaleUp.policies.0", "periodSeconds"]),
+        "a window that the API refuses": ({"decode": {"autoscaling": {"scaleDownSeconds": 7200}}}, ["decode.autoscaling.scaleDownSeconds", "3,600"]),
         "a scrape longer than its interval": ({"observability": {"serviceMonitor": {"interval": "15s", "scrapeTimeout": "1m"}}}, ["scrapeTimeout", "interval"]),
         "a way to sign in with nothing": ({"observability": {"prometheusAuth": {"modes": "basic"}}}, ["prometheusAuth.authenticationRef"]),
         "an unknown way to sign in": ({"observability": {"prometheusAuth": {"modes": "oauth", "authenticationRef": {"name": "a"}}}}, ["modes"]),

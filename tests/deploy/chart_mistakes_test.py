@@ -53,6 +53,9 @@ class GpuImages(unittest.TestCase):
                         self.assertIn(word, str(refused.exception))
 
 
+CLAIMED = {"backend": "cuda", "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+
+
 class Mistakes(unittest.TestCase):
     """Common ones, each with the words that the user must find in the message."""
 
@@ -91,6 +94,21 @@ class Mistakes(unittest.TestCase):
         "a checksum cut short": ({"model": {"source": "s3", "s3": {"url": "https://x/y", "files": {"config.json": "abc"}}}}, ["config.json"]),
         "a model split over more GPUs than there are": ({"decode": {"gpus": 2, "tensorParallel": 4}}, ["decode.tensorParallel", "decode.gpus"]),
         "a tensor parallel of three": ({"decode": {"gpus": 4, "tensorParallel": 3}}, ["tensorParallel"]),
+        "claims of who knows what": ({"decode": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}}, ["decode.resourceClaims", "set decode.backend to cuda", "or to cpu"]),
+        "a node's claims of who knows what": ({"node": {"enabled": True, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}}, ["node.resourceClaims", "node.backend"]),
+        "another model's claims of who knows what": ({"models": {"more": {"model": {**HUB, "name": "more"}, "decode": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}}}}, ["models.more: decode.resourceClaims", "decode.backend"]),
+        "GPUs that stand idle": ({"decode": {"gpus": 1, "backend": "cpu"}}, ["decode.backend is cpu", "decode.gpus is 1"]),
+        "a backend without GPUs": ({"prefill": {"backend": "cuda"}}, ["prefill.backend is cuda", "prefill.gpus", "prefill.resourceClaims"]),
+        "a backend that there is not": ({"decode": {"backend": "rocm"}}, ["decode.backend"]),
+        "a router's backend": ({"router": {"backend": "cuda"}}, ["backend"]),
+        "the CPU image for GPUs by claims": ({"decode": {**CLAIMED, "image": {"tag": "0.1.0"}}}, ["decode.backend is cuda", "Dockerfile.cuda", "decode.image.tag"]),
+        "KV that GPUs by claims can't compute with": ({"kv": {"valueDtype": "i4"}, "prefill": CLAIMED, "decode": CLAIMED}, ["kv.valueDtype", "prefill.backend is cuda"]),
+        "KV that a pool beside claims can't compute with": ({"kv": {"valueDtype": "f8"}, "prefill": CLAIMED, "decode": {**CLAIMED, "backend": "cpu"}}, ["kv.valueDtype", "decode.backend is cpu"]),
+        "a claim of nothing": ({"decode": {"backend": "cuda", "resourceClaims": [{"name": "gpu"}]}}, ["decode.resourceClaims.0"]),
+        "a claim in the form of Kubernetes 1.30": ({"decode": {"backend": "cuda", "resourceClaims": [{"name": "gpu", "source": {"resourceClaimTemplateName": "one"}}]}}, ["decode.resourceClaims.0", "source"]),
+        "a claim twice": ({"decode": {**CLAIMED, "resourceClaims": 2 * CLAIMED["resourceClaims"]}}, ["decode.resourceClaims", "two claims gpu"]),
+        "a draft on CPUs by a worker on GPUs": ({"decode": {"gpus": 1, "selfDraft": True}}, ["decode.selfDraft", "decode.gpus is 1", "decode.draftModel"]),
+        "nccl on CPUs without a prefill pool": ({"prefill": {"enabled": False}, "link": {"name": "nccl"}}, ["link.name", "decode.gpus"]),
         "nccl without GPUs": ({"link": {"name": "nccl"}}, ["link.name", "decode.gpus"]),
         "a floor without a worker to test with": ({"prefill": {"enabled": False}, "link": {"floorGbps": 1}}, ["link.floorGbps", "prefill.enabled"]),
         "a transport of NCCL's on the host link": ({"link": {"transport": "rdma"}}, ["link.transport", "link.name"]),

@@ -53,6 +53,14 @@ class Parent(unittest.TestCase):
         alone = Release(on)
         self.assertIn({"targetLabel": "release", "replacement": "r"}, alone.one("ServiceMonitor", "r-baton")["spec"]["endpoints"][0]["relabelings"])
 
+    def test_dashboards_are_made_once(self):
+        on = lambda **more: {"observability": {"dashboards": {"enabled": True}, **more}}
+        maps = lambda values: [(one["metadata"].get("namespace"), one["metadata"]["name"]) for one in self.release(values).all("ConfigMap")]
+        once = maps({"large": on()})
+        self.assertEqual(len(once), len(list((CHART / "files" / "dashboards").glob("*.json"))))
+        self.assertEqual(maps({"small": on(), "large": on()}), once)
+        self.assertEqual(len(maps({"small": on(), "large": on(namespace="monitoring")})), 2 * len(once), "in two namespaces, for two Grafanas")
+
     def test_names_that_an_alias_may_have(self):
         release = self.release({}, [{"alias": "Large_Model"}])
         self.assertTrue(release.one("Deployment", "r-large-model-decode"))

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """The chart's pods: what every role's have, by its own keys and by common ones."""
+import pathlib
+import shutil
 import sys
+import tempfile
 import unittest
 
-from chart import HUB, ROLES, SUM, Release, each
+from chart import CHART, HUB, ROLES, SUM, Release, each
 
 
 class Pods(unittest.TestCase):
@@ -145,10 +148,65 @@ class Pods(unittest.TestCase):
 
     def test_devices_by_claims_and_large_pages(self):
         claims = [{"name": "nic", "resourceClaimTemplateName": "nic-beside-gpu"}]
-        release = Release({"decode": {"resourceClaims": claims, "hugepages2Mi": "5Gi"}})
+        release = Release({"decode": {"backend": "cpu", "resourceClaims": claims, "hugepages2Mi": "5Gi"}})
         self.assertEqual(release.pod("decode")["resourceClaims"], claims)
         self.assertEqual(release.container("decode")["resources"]["claims"], [{"name": "nic"}])
         self.assertEqual(release.container("decode")["resources"]["limits"], {"hugepages-2Mi": "5Gi"})
+        self.assertEqual((release.flags("decode")["--backend"], release.container("decode")["image"]), ("cpu", "baton:0.1.0"))
+
+    def test_gpus_by_claims_alone(self):
+        claims = [{"name": "gpus", "resourceClaimTemplateName": "two-gpus"}, {"name": "nic", "resourceClaimName": "nic"}]
+        own = {"backend": "cuda", "tensorParallel": 2, "resourceClaims": claims}
+        model = {"name": "more", "source": "hostPath", "hostPath": {"path": "/m"}}
+        for role, values in (
+            ("decode", {"decode": own}),
+            ("prefill", {"prefill": own}),
+            ("node", {"node": {"enabled": True, **own}}),
+            ("decode-more", {"models": {"more": {"model": model, "decode": own}}}),
+        ):
+            release = Release(values)
+            container = release.container(role)
+            self.assertEqual(release.pod(role)["resourceClaims"], claims, role)
+            self.assertEqual(container["resources"], {"claims": [{"name": "gpus"}, {"name": "nic"}], "requests": {"cpu": "2", "memory": "2Gi"}}, role)
+            self.assertEqual((release.flags(role)["--backend"], release.flags(role)["--tp"], container["image"]), ("cuda", "2", "baton:0.1.0-cuda"), role)
+        self.assertEqual((Release({"decode": own}).flags("prefill")["--backend"], Release({"decode": own}).container("router")["image"]), ("cpu", "baton:0.1.0"))
+
+    def test_whatever_goes_by_gpus_goes_by_claims_too(self):
+        own = {"backend": "cuda", "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+        both = {"prefill": own, "decode": own}
+        self.assertEqual(Release({**both, "link": {"name": "nccl"}, "kv": {"keyDtype": "f8"}}).flags("decode")["--key-dtype"], "f8")
+        self.assertNotIn("--key-dtype", Release(both).flags("decode"), "the model's, as with GPUs on both sides")
+        self.assertEqual(Release({"decode": own}).flags("prefill")["--key-dtype"], "bf16", "as with GPUs on one side")
+        self.assertTrue(Release({"decode": {**own, "kvMemory": "40GiB", "resources": {"limits": {"memory": "16Gi"}}}}).objects, "KV is in the GPU's memory")
+        node = Release({"node": {"enabled": True, "prefillWorkers": 2, "decodeWorkers": 3, "tensorParallel": 2, **own}, "link": {"name": "nccl"}}).flags("node")
+        self.assertEqual((node["--prefill-devices"], node["--decode-devices"]), ("0-3", "4-9"))
+
+    def test_notes_say_what_the_chart_can_not_see(self):
+        with tempfile.TemporaryDirectory() as folder:
+            chart = pathlib.Path(folder) / "baton"
+            shutil.copytree(CHART, chart)
+            shutil.move(chart / "templates" / "NOTES.txt", chart / "files")
+            shown = '{apiVersion: v1, kind: ConfigMap, metadata: {name: notes}, data: {text: {{ tpl (.Files.Get "files/NOTES.txt") . | toJson }}}}'
+            (chart / "templates" / "notes.yaml").write_text(shown)
+            own = {"backend": "cuda", "tensorParallel": 2, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "some"}]}
+            shm = {"shm": {"enabled": True}}
+            for values, wanted in (
+                ({}, []),
+                ({"decode": {"gpus": 2, "tensorParallel": 2, **shm}}, []),
+                ({"decode": {"gpus": 2, "tensorParallel": 2}}, ["decode.shm.enabled is off"]),
+                ({"decode": {**own, **shm}}, ["decode pods have the GPUs that their resourceClaims bring, and need 2 each"]),
+                ({"node": {"enabled": True, "decodeWorkers": 3, **own}}, ["node pods have the GPUs that their resourceClaims bring, and need 8 each"]),
+                ({"node": {"enabled": True, "gpus": 2, "shm": {"enabled": False}}, "link": {"name": "nccl"}}, ["node.shm.enabled is off"]),
+            ):
+                text = Release(values, chart=chart).one("ConfigMap", "notes")["data"]["text"]
+                found = [line for line in text.split("\n") if "resourceClaims" in line or "shm" in line]
+                self.assertEqual(len(found), len(wanted), (values, found))
+                for line, words in zip(found, wanted):
+                    self.assertIn(words, line)
+
+    def test_a_backend_that_is_said(self):
+        for own, wanted in (({"gpus": 1}, "cuda"), ({"gpus": 1, "backend": "cuda"}, "cuda"), ({"backend": "cpu"}, "cpu"), ({"backend": "auto"}, "cpu"), ({"backend": None}, "cpu")):
+            self.assertEqual(Release({"decode": own}).flags("decode")["--backend"], wanted, own)
 
     def test_where_the_link_is_fast(self):
         for domain in ("spec.nodeName", "metadata.labels['nvidia.com/gpu.clique']"):
@@ -309,7 +367,7 @@ class Pods(unittest.TestCase):
             ({"strategy": {"maxSurge": 0}}, last),
             ({"gpus": 1, "strategy": {"maxUnavailable": "0%"}}, {"maxSurge": 1, "maxUnavailable": "0%"}),
             ({"strategy": {"maxSurge": "0%"}}, {"maxSurge": "0%", "maxUnavailable": 1}),
-            ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, last),
+            ({"backend": "cuda", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, last),
             ({"strategy": {"maxUnavailable": 1}}, {"maxSurge": 1, "maxUnavailable": 1}),
             ({"gpus": 1, "strategy": {"maxSurge": 2}}, {"maxSurge": 2, "maxUnavailable": 0}),
         ):

@@ -124,6 +124,11 @@ class Models(unittest.TestCase):
         self.assertTrue(allowed(policies, router, node, 8480))
         # What the node's link needs is not asked of a model that has no prefill workers.
         self.assertFalse([flag for flag in release.flags("decode-guard") if "floor" in flag or "peers" in flag])
+        # The image of CPUs has no NCCL.
+        self.assertEqual((release.flags("decode-guard")["--link"], release.flags("node")["--link"]), ("host", "nccl"))
+        self.assertNotIn("NCCL", str(release.pod("decode-guard")))
+        on_gpus = Release({"models": {"guard": GUARD | {"decode": {"gpus": 1}}}}, preset="node-8gpu")
+        self.assertEqual(on_gpus.flags("decode-guard")["--link"], "nccl")
 
     def test_autoscalers_look_at_their_own_pods(self):
         coder = self.release.one("ScaledObject", "r-baton-prefill-coder")

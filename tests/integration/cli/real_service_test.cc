@@ -138,6 +138,68 @@ TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
   EXPECT_EQ(answer.code, 0) << answer.err;
 }
 
+// Three fleets behind one router. A model whose only worker dies holds up no other.
+TEST_F(RealServiceTest, SeveralModelsServeBesideOneAnother) {
+  std::ofstream(folder_ / "models.json")
+      << nlohmann::json({{"models",
+                          {{{"folder", kModel}, {"name", "short"}, {"max_tokens", 3}},
+                           {{"folder", kModel},
+                            {"name", "second"},
+                            {"workers", {{"prefill", 0}, {"flags", {"--kv-memory=32MiB"}}}}},
+                           {{"folder", BATON_SOURCE_DIR "/models/baton-guard"}, {"classifier", "auto"}}}}});
+  std::vector<std::string> arguments = Serve();
+  arguments.insert(arguments.end(), {"--models", folder_ / "models.json", "--model-name", "first"});
+  BatonOnTerminal serve(arguments);
+  ASSERT_TRUE(serve.WaitFor("Ctrl-C ends the service")) << serve.seen();
+  const auto client =
+      InferenceClient::Connect(Addresses()["router"].get<std::string>(), Scaled(absl::Seconds(60)));
+  ASSERT_TRUE(client.ok()) << client.status();
+  struct Answer {
+    absl::Status status;
+    std::string worker;
+    std::vector<int32_t> ids;
+  };
+  const auto ask = [&](const std::string& model, uint32_t tokens) {
+    v1::GenerateRequest request;
+    request.set_model(model);
+    for (int i = 0; i < 40; ++i) request.mutable_token_ids()->add_ids(5 + i);
+    request.mutable_stop()->set_max_tokens(tokens);
+    request.mutable_stop()->set_ignore_eos(true);
+    request.mutable_sampling()->set_temperature(0);
+    request.mutable_output()->set_token_ids(true);
+    Answer answer;
+    answer.status = (*client)->Generate(request, {}, [&](const v1::GenerateResponse& response) {
+      for (const int32_t id : response.delta().token_ids()) answer.ids.push_back(id);
+      if (response.has_finished()) answer.worker = response.finished().relay().decode_worker();
+      return absl::OkStatus();
+    });
+    return answer;
+  };
+  const Answer first = ask("first", 5), second = ask("second", 5), none = ask("", 5);
+  ASSERT_TRUE(first.status.ok() && second.status.ok() && none.status.ok())
+      << first.status << second.status << none.status;
+  EXPECT_EQ(first.worker, "decode-0");
+  EXPECT_EQ(second.worker, "decode-second-0");
+  EXPECT_EQ(none.worker, "decode-0") << "the first is the default";
+  EXPECT_EQ(first.ids.size(), 5u);
+  EXPECT_EQ(first.ids, second.ids) << "they are one model";
+  const Answer few = ask("short", 3), many = ask("short", 4);
+  EXPECT_TRUE(few.status.ok()) << few.status;
+  EXPECT_EQ(few.worker, "decode-0") << "another name of the first";
+  EXPECT_EQ(many.status.code(), absl::StatusCode::kInvalidArgument) << many.status;
+  EXPECT_EQ(ask("third", 3).status.code(), absl::StatusCode::kNotFound);
+
+  const nlohmann::json before = Addresses();
+  for (const auto& process : before["processes"]) {
+    if (process["name"] == "decode-second-0") kill(process["pid"].get<pid_t>(), SIGKILL);
+  }
+  EXPECT_TRUE(ask("first", 5).status.ok());
+  ASSERT_TRUE(serve.WaitFor("decode-second-0 is back on " + Worker("decode-second-0"))) << serve.seen();
+  EXPECT_EQ(ask("second", 5).ids, first.ids);
+  serve.Type("\x03");
+  EXPECT_EQ(serve.Wait(), 0) << serve.seen();
+}
+
 // A node of a cluster: several workers in one process tree, each an address for a router elsewhere.
 TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsReplaced) {
   // An address of this run's own, on which the ports are free. Each prompt goes to the prefill worker: what

@@ -303,8 +303,8 @@ TEST_F(ServeTest, HandsOnWhatWorkersTake) {
     const size_t begin = seen_.find(fmt::format("--worker-id {} ", worker));
     const std::string line = seen_.substr(begin, seen_.find('\n', begin) - begin);
     for (const char* flag :
-         {"--backend cuda", "--tp 2", "--link nccl", "--link-timeout 3", "--link-pairs 7", "--key-dtype bf16",
-          "--value-dtype i8", "--tolerant", "--peer-fetch never", "--drain-grace 4"}) {
+         {"--backend=cuda", "--tp=2", "--link=nccl", "--link-timeout=3", "--link-pairs=7", "--key-dtype=bf16",
+          "--value-dtype=i8", "--tolerant", "--peer-fetch=never", "--drain-grace=4"}) {
       EXPECT_THAT(line, HasSubstr(flag));
     }
   }
@@ -382,6 +382,112 @@ TEST_F(ServeTest, EverythingDiesWithAKilledSupervisor) {
   close(pidfd);
 }
 
+// Three models, of which one has two names: the router is told of all in a file, and that goes with the
+// service.
+TEST_F(ServeTest, EachModelHasWorkersOfItsOwn) {
+  for (const char* const name : {"other", "guard"}) {
+    fs::create_directories(folder_ / name);
+    std::ofstream(folder_ / name / "config.json") << "{}";
+  }
+  std::ofstream(folder_ / "models.json")
+      << Json({{"models",
+                {{{"folder", folder_ / "model"}, {"name", "alias"}, {"max_tokens", 7}},
+                 {{"folder", folder_ / "guard"}, {"classifier", "auto"}},
+                 {{"folder", folder_ / "other"},
+                  {"name", "org/other"},
+                  {"workers",
+                   {{"prefill", 0},
+                    {"decode", 2},
+                    {"flags", {"--kv-memory=32MiB"}},
+                    {"decode_flags", {"--max-running=5"}}}}}}}})
+             .dump();
+  Start({"--models", folder_ / "models.json", "--kv-memory", "64MiB", "--max-running", "9", "--log-dir",
+         folder_ / "logs", "--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  for (const char* const line :
+       {"model is served by 1 prefill and 1 decode worker(s)", "alias is another name of model",
+        "guard judges texts, by 1 decode worker(s)",
+        "org/other is served by 0 prefill and 2 decode worker(s)"}) {
+    EXPECT_THAT(seen_, HasSubstr(line));
+  }
+  const Json addresses = Addresses();
+  EXPECT_EQ(addresses["models"], Json({"model", "alias", "guard", "org/other"}));
+  EXPECT_EQ(Find("decode-org-other-1")["model"], "org/other");
+  const auto called = [&](const std::string& name) {
+    std::ifstream log(folder_ / "logs" / (name + ".log"));
+    std::string line;
+    std::getline(log, line);
+    return line;
+  };
+  EXPECT_THAT(called("decode-0"),
+              testing::AllOf(HasSubstr("--kv-memory 67108864"), HasSubstr("--max-running 9")));
+  EXPECT_THAT(called("decode-org-other-0"),
+              testing::AllOf(HasSubstr("--model-name org/other"), HasSubstr("--kv-memory=32MiB"),
+                             HasSubstr("--max-running=5"), testing::Not(HasSubstr("67108864"))));
+  EXPECT_THAT(called("decode-guard-0"),
+              testing::AllOf(HasSubstr("--threads=1"), HasSubstr("--kv-memory=64MiB"),
+                             testing::Not(HasSubstr("--max-running"))));
+  const std::string router = called("router");
+  EXPECT_THAT(router,
+              HasSubstr(fmt::format("--decode {} --prefill {}", Find("decode-0")["grpc"].get<std::string>(),
+                                    Find("prefill-0")["grpc"].get<std::string>())));
+  const std::string flag = "--models ";
+  ASSERT_THAT(router, HasSubstr(flag));
+  const size_t at = router.find(flag) + flag.size();
+  const fs::path written = router.substr(at, router.find(' ', at) - at);
+  std::ifstream file(written);
+  const Json models = Json::parse(file)["models"];
+  ASSERT_EQ(models.size(), 3u);
+  EXPECT_EQ(models[0], Json({{"folder", folder_ / "model"}, {"name", "alias"}, {"max_tokens", 7}}))
+      << "the workers of the router's flags serve it";
+  EXPECT_EQ(models[1]["decode"], Json::array({Find("decode-guard-0")["grpc"]}));
+  EXPECT_EQ(models[2]["decode"],
+            Json::array({Find("decode-org-other-0")["grpc"], Find("decode-org-other-1")["grpc"]}));
+  EXPECT_FALSE(models[2].contains("workers"));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0) << seen_;
+  EXPECT_FALSE(fs::exists(written));
+}
+
+TEST_F(ServeTest, AFlagThatEachWorkersPlaceSetsIsRefused) {
+  Start({"--decode", "2", "--decode-flag=--worker-id=same"});
+  EXPECT_EQ(Wait(), 2);
+  EXPECT_THAT(seen_, HasSubstr("--worker-id is the same for all workers, or set for each by `baton serve`"));
+}
+
+TEST_F(ServeTest, WhatAModelsFileCanNotMeanIsSaidBeforeAnythingStarts) {
+  const auto entry = [&](const std::string& more) {
+    return fmt::format(R"({{"models": [{{"folder": "{}", "name": "second"{}}}]}})",
+                       (folder_ / "model").string(), more);
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"models": [})", "models.json"},
+      {R"({"models": {}})", "field \"models\" is missing, or not a list"},
+      {entry(R"(, "decode": ["a:1"])"), "models[0]: it says where workers are"},
+      {entry(R"(, "max_tokens": -1)"), "models[0]: field \"max_tokens\""},
+      {entry(R"(, "Tenants": [])"), "models[0]: unknown field \"Tenants\""},
+      {entry(R"(, "workers": {"decode": 0})"), "models[0]: workers: field \"decode\""},
+      {entry(R"(, "workers": {"threads": 1})"), "models[0]: workers: unknown field \"threads\""},
+      {entry(R"(, "workers": {"flags": ["-x"]})"), "field \"flags\" is not a list of flags"},
+      {entry(R"(, "workers": {"flags": ["--model=x"]})"),
+       "--model is the same for all workers, or set for each"},
+      {R"({"models": [{"folder": "/nowhere/at/all"}]})", "/nowhere/at/all"},
+      {fmt::format(R"({{"models": [{{"folder": "{}"}}]}})", (folder_ / "model").string()),
+       "two models are named model"},
+  };
+  for (const auto& [text, why] : cases) {
+    seen_.clear();
+    searched_ = 0;
+    std::ofstream(folder_ / "models.json") << text;
+    Start({"--models", folder_ / "models.json"});
+    EXPECT_EQ(Wait(), 1) << text;
+    EXPECT_THAT(seen_, HasSubstr(why)) << text;
+    EXPECT_EQ(seen_.find("called:"), std::string::npos) << seen_;
+    close(err_);
+  }
+  err_ = -1;
+}
+
 // One node with 8 GPUs: each worker has its own, and an address that routers elsewhere can be told of
 // beforehand.
 TEST_F(ServeTest, WorkersHaveTheGpusAndPortsThatTheirPlacesSay) {
@@ -412,7 +518,7 @@ TEST_F(ServeTest, WorkersHaveTheGpusAndPortsThatTheirPlacesSay) {
       {"decode-0",
        {"--listen 127.0.0.1:7101 --metrics 127.0.0.1:7201", "--devices 2,3 ", "--max-running=64",
         "--link-floor-gbps=5"}},
-      {"decode-1", {"--listen 127.0.0.1:7102 --metrics 127.0.0.1:7202", "--devices 6,7 ", "--tp 2"}},
+      {"decode-1", {"--listen 127.0.0.1:7102 --metrics 127.0.0.1:7202", "--devices 6,7 ", "--tp=2"}},
   };
   for (const auto& [name, flags] : wanted) {
     const std::string begins = fmt::format("--worker-id pod-3-{} ", name);
@@ -443,7 +549,7 @@ TEST_F(ServeTest, WorkersOnGpusTakeOneAfterTheOther) {
 
 TEST_F(ServeTest, GpusThatDoNotFitAreRefusedBeforeAnythingStarts) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"--decode-devices", "0"}, "--backend is cpu: use --backend cuda"},
+      {{"--decode-devices", "0"}, "no worker computes on one: use --backend cuda"},
       {{"--backend", "cuda", "--prefill-devices", "0-2", "--decode-devices", "4-5", "--tp", "2"},
        "--prefill-devices names 3 GPU(s), and 1 prefill worker(s) with --tp 2 take 2"},
       {{"--backend", "cuda", "--prefill-devices", "0-1", "--prefill", "1", "--decode-devices", "2"},

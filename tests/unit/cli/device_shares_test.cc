@@ -10,7 +10,7 @@ using Shares = std::vector<std::vector<int>>;
 using ::testing::HasSubstr;
 
 TEST(DeviceSharesTest, DealsEachRoleItsOwn) {
-  const auto shares = ShareDevices({0, 1}, {2, 3, 4, 5, 6, 7}, 1, 2, 6);
+  const auto shares = ShareDevices({0, 1}, {2, 3, 4, 5, 6, 7}, {1, 1}, {1, 1, 1, 1, 1, 1});
   ASSERT_TRUE(shares.ok()) << shares.status();
   EXPECT_EQ(shares->prefill, Shares({{0}, {1}}));
   EXPECT_EQ(shares->decode, Shares({{2}, {3}, {4}, {5}, {6}, {7}}));
@@ -18,34 +18,43 @@ TEST(DeviceSharesTest, DealsEachRoleItsOwn) {
 }
 
 TEST(DeviceSharesTest, AWorkerHasOneForEachRankInTheOrderThatWasSaid) {
-  const auto shares = ShareDevices({5, 1, 0, 4}, {2, 3}, 2, 2, 1);
+  const auto shares = ShareDevices({5, 1, 0, 4}, {2, 3}, {2, 2}, {2});
   ASSERT_TRUE(shares.ok()) << shares.status();
   EXPECT_EQ(shares->prefill, Shares({{5, 1}, {0, 4}}));
   EXPECT_EQ(shares->decode, Shares({{2, 3}}));
 }
 
 TEST(DeviceSharesTest, UnlessAnyIsNamedTheyAreCountedFromZero) {
-  const auto shares = ShareDevices({}, {}, 2, 1, 2);
+  const auto shares = ShareDevices({}, {}, {2}, {2, 2});
   ASSERT_TRUE(shares.ok()) << shares.status();
   EXPECT_EQ(shares->prefill, Shares({{0, 1}}));
   EXPECT_EQ(shares->decode, Shares({{2, 3}, {4, 5}}));
-  EXPECT_EQ(ShareDevices({}, {}, 1, 0, 1)->decode, Shares({{0}}));
+  EXPECT_EQ(ShareDevices({}, {}, {}, {1})->decode, Shares({{0}}));
+}
+
+TEST(DeviceSharesTest, WorkersOfUnlikeModelsHaveAsManyAsTheirRanks) {
+  const auto shares = ShareDevices({0, 1, 2}, {3, 4, 5}, {2, 1}, {2, 1});
+  ASSERT_TRUE(shares.ok()) << shares.status();
+  EXPECT_EQ(shares->prefill, Shares({{0, 1}, {2}}));
+  EXPECT_EQ(shares->decode, Shares({{3, 4}, {5}}));
+  EXPECT_THAT(ShareDevices({0, 1}, {2}, {2, 1}, {1}).status().message(),
+              HasSubstr("--prefill-devices names 2 GPU(s), and 2 prefill worker(s) take 3"));
 }
 
 TEST(DeviceSharesTest, TwoRolesMayShareAGpu) {
-  const auto shares = ShareDevices({0}, {0}, 1, 1, 1);
+  const auto shares = ShareDevices({0}, {0}, {1}, {1});
   ASSERT_TRUE(shares.ok()) << shares.status();
   EXPECT_TRUE(shares->shared());
 }
 
 TEST(DeviceSharesTest, SaysWhatDoesNotFit) {
-  EXPECT_THAT(ShareDevices({0, 1, 2}, {3}, 2, 1, 1).status().message(),
+  EXPECT_THAT(ShareDevices({0, 1, 2}, {3}, {2}, {2}).status().message(),
               HasSubstr("--prefill-devices names 3 GPU(s), and 1 prefill worker(s) with --tp 2 take 2"));
-  EXPECT_THAT(ShareDevices({0}, {}, 1, 1, 1).status().message(),
+  EXPECT_THAT(ShareDevices({0}, {}, {1}, {1}).status().message(),
               HasSubstr("--decode-devices names 0 GPU(s), and 1 decode worker(s) with --tp 1 take 1"));
-  EXPECT_THAT(ShareDevices({}, {1}, 1, 1, 1).status().message(),
+  EXPECT_THAT(ShareDevices({}, {1}, {1}, {1}).status().message(),
               HasSubstr("--prefill-devices names 0 GPU(s)"));
-  EXPECT_THAT(ShareDevices({0}, {1, 1}, 1, 1, 2).status().message(),
+  EXPECT_THAT(ShareDevices({0}, {1, 1}, {1}, {1, 1}).status().message(),
               HasSubstr("--decode-devices names GPU 1 twice"));
 }
 

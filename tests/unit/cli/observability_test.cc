@@ -24,7 +24,7 @@ std::string Read(const std::filesystem::path& path) {
 
 Announcement Relay() {
   Announcement announcement;
-  announcement.model = std::string("m");
+  announcement.models = {"m"};
   announcement.processes = {{"decode-0", 1, "127.0.0.1:1", "127.0.0.1:2"},
                             {"prefill-1", 2, "127.0.0.1:3", "127.0.0.1:4"},
                             {"router", 3, "127.0.0.1:5", "127.0.0.1:6"},

@@ -114,13 +114,26 @@
 {{- if and $v.auth.tenants.existingSecret (not $v.auth.testKey.existingSecret) (not $v.tls.clientCaSecret) -}}
 {{- include "baton.refuse" (list $ "auth.tenants: name a Secret with an API key in auth.testKey.existingSecret, so that `helm test` may ask something (or let clients show certificates: tls.clientCaSecret)") -}}
 {{- end -}}
+{{- range $role := without (include "baton.roles" $ | fromYamlArray) "router" -}}
+{{- $r := index $v $role -}}
+{{- $backend := $r.backend | default "auto" -}}
+{{- if and (eq $backend "cpu") (gt (int $r.gpus) 0) -}}
+{{- include "baton.refuse" (list $ (printf "%s.backend is cpu, and %s.gpus is %d: they would stand idle; set gpus to 0, or backend to auto" $role $role (int $r.gpus))) -}}
+{{- end -}}
+{{- if and (eq $backend "cuda") (eq (int $r.gpus) 0) (not $r.resourceClaims) -}}
+{{- include "baton.refuse" (list $ (printf "%s.backend is cuda, and its pods have no GPU: ask for GPUs by number in %s.gpus, or by claims in %s.resourceClaims" $role $role $role)) -}}
+{{- end -}}
+{{- if and (eq $backend "auto") (eq (int $r.gpus) 0) $r.resourceClaims -}}
+{{- include "baton.refuse" (list $ (printf "%s.resourceClaims may bring GPUs or other devices, and the chart can't see which: set %s.backend to cuda if its workers compute on what they bring, or to cpu" $role $role)) -}}
+{{- end -}}
+{{- end -}}
 {{- $nccl := eq $v.link.name "nccl" -}}
 {{- $n := $v.node -}}
-{{- if and $nccl (not $n.enabled) $v.prefill.enabled (or (eq (int $v.prefill.gpus) 0) (eq (int $v.decode.gpus) 0)) -}}
-{{- include "baton.refuse" (list $ "link.name is nccl, which goes from GPU to GPU: give both pools GPUs (prefill.gpus, decode.gpus), or use host") -}}
+{{- if and $nccl (not $n.enabled) (or (eq (include "baton.backend" $v.decode) "cpu") (and $v.prefill.enabled (eq (include "baton.backend" $v.prefill) "cpu"))) -}}
+{{- include "baton.refuse" (list $ "link.name is nccl, which goes from GPU to GPU: give both pools GPUs (prefill.gpus, decode.gpus, or claims and backend cuda), or use host") -}}
 {{- end -}}
-{{- if and $nccl $n.enabled (eq (int $n.gpus) 0) -}}
-{{- include "baton.refuse" (list $ "link.name is nccl, which goes from GPU to GPU: give the node its GPUs (node.gpus), or use host") -}}
+{{- if and $nccl $n.enabled (eq (include "baton.backend" $n) "cpu") -}}
+{{- include "baton.refuse" (list $ "link.name is nccl, which goes from GPU to GPU: give the node its GPUs (node.gpus, or claims and backend cuda), or use host") -}}
 {{- end -}}
 {{- if and (ne $v.link.transport "any") (not $nccl) -}}
 {{- include "baton.refuse" (list $ (printf "link.transport is %s, which is a choice of NCCL's, and link.name is %s: set link.name to nccl, or link.transport to any" $v.link.transport $v.link.name)) -}}
@@ -154,7 +167,7 @@
 {{- if and $v.gateway.route.enabled (not $v.gateway.route.parentRefs) -}}
 {{- include "baton.refuse" (list $ "gateway.route.enabled: name the Gateway in gateway.route.parentRefs, for example [{name: public, namespace: gateways}]") -}}
 {{- end -}}
-{{- $plain := include "baton.image" (dict "root" $ "image" dict "gpus" 0) -}}
+{{- $plain := include "baton.image" (dict "root" $ "image" dict "backend" "cpu") -}}
 {{- range $role := include "baton.roles" $ | fromYamlArray -}}
 {{- $r := index $v $role -}}
 {{- if $r.hostNetwork -}}
@@ -180,24 +193,36 @@
 {{- if and $nccl (ne $role "router") (hasSuffix ".shared" $r.gpuResource) -}}
 {{- include "baton.refuse" (list $ (printf "%s.gpuResource is %s: NCCL takes no two workers on one GPU: use link.name host, or whole GPUs" $role $r.gpuResource)) -}}
 {{- end -}}
-{{- if gt (int $r.gpus) 0 -}}
-{{- if and $v.image.digest (not $r.image.digest) (not $r.image.tag) -}}
-{{- include "baton.refuse" (list $ (printf "%s.gpus is %d, and image.digest is the image of roles without GPUs: set %s.image.digest to the digest of the one that deploy/container/Dockerfile.cuda makes" $role (int $r.gpus) $role)) -}}
+{{- $backend := include "baton.backend" $r -}}
+{{- $why := ternary (printf "%s.gpus is %d" $role (int $r.gpus)) (printf "%s.backend is %s" $role $backend) (eq ($r.backend | default "auto") "auto") -}}
+{{- $twice := dict -}}
+{{- range $r.resourceClaims -}}
+{{- if hasKey $twice .name -}}
+{{- include "baton.refuse" (list $ (printf "%s.resourceClaims: there are two claims %s" $role .name)) -}}
 {{- end -}}
-{{- $image := include "baton.image" (dict "root" $ "image" $r.image "gpus" $r.gpus) -}}
+{{- $_ := set $twice .name true -}}
+{{- end -}}
+{{- if eq $backend "cuda" -}}
+{{- if and $v.image.digest (not $r.image.digest) (not $r.image.tag) -}}
+{{- include "baton.refuse" (list $ (printf "%s, and image.digest is the image of roles without GPUs: set %s.image.digest to the digest of the one that deploy/container/Dockerfile.cuda makes" $why $role)) -}}
+{{- end -}}
+{{- $image := include "baton.image" (dict "root" $ "image" $r.image "backend" $backend) -}}
 {{- if and (eq $image $plain) (not (contains "cuda" $image)) -}}
-{{- include "baton.refuse" (list $ (printf "%s.gpus is %d, so it runs with --backend=cuda, and %s is the image of roles without GPUs: build deploy/container/Dockerfile.cuda, push it as %s:%s, and leave %s.image.tag empty or set it to that tag" $role (int $r.gpus) $image $v.image.repository (include "baton.cudaTag" $) $role)) -}}
+{{- include "baton.refuse" (list $ (printf "%s, so it runs with --backend=cuda, and %s is the image of roles without GPUs: build deploy/container/Dockerfile.cuda, push it as %s:%s, and leave %s.image.tag empty or set it to that tag" $why $image $v.image.repository (include "baton.cudaTag" $) $role)) -}}
 {{- end -}}
 {{- range $key := list "keyDtype" "valueDtype" -}}
 {{- if and (ne $role "router") (eq (index $v.kv $key) "i4") -}}
-{{- include "baton.refuse" (list $ (printf "kv.%s is i4, which only CPUs compute with, and %s.gpus is %d: use f8 or i8" $key $role (int $r.gpus))) -}}
+{{- include "baton.refuse" (list $ (printf "kv.%s is i4, which only CPUs compute with, and %s: use f8 or i8" $key $why)) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (ne $role "router") $r.selfDraft -}}
+{{- include "baton.refuse" (list $ (printf "%s.selfDraft drafts on CPUs, and %s: leave it off, or name a smaller model in %s.draftModel" $role $why $role)) -}}
 {{- end -}}
 {{- else if ne $role "router" -}}
 {{- range $key := list "keyDtype" "valueDtype" -}}
 {{- $dtype := index $v.kv $key -}}
 {{- if has $dtype (list "f16" "f8") -}}
-{{- include "baton.refuse" (list $ (printf "kv.%s is %s, which only GPUs compute with, and %s.gpus is 0: use f32, bf16, i8 or i4, or give both pools GPUs" $key $dtype $role)) -}}
+{{- include "baton.refuse" (list $ (printf "kv.%s is %s, which only GPUs compute with, and %s: use f32, bf16, i8 or i4, or give both pools GPUs" $key $dtype $why)) -}}
 {{- end -}}
 {{- end -}}
 {{- with ($r.resources.limits | default dict).memory -}}
@@ -290,6 +315,14 @@
 {{- if ne $role "node" -}}
 {{- if and (has (toString $r.strategy.maxSurge) (list "0" "0%")) (has (toString $r.strategy.maxUnavailable) (list "0" "0%")) -}}
 {{- include "baton.refuse" (list $ (printf "%s.strategy: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" $role)) -}}
+{{- end -}}
+{{- end -}}
+{{- if ($r.lifecycle | default dict).preStop -}}
+{{- if gt (int $r.preStopSeconds) 0 -}}
+{{- include "baton.refuse" (list $ (printf "%s.lifecycle.preStop: the chart's own hook is there, a wait of %s.preStopSeconds (%d); set preStopSeconds to 0 to have yours in its place" $role $role (int $r.preStopSeconds))) -}}
+{{- end -}}
+{{- if kindIs "invalid" $r.terminationGracePeriodSeconds -}}
+{{- include "baton.refuse" (list $ (printf "%s.lifecycle.preStop: its time counts against the pod's grace, and the chart does not know it: set %s.terminationGracePeriodSeconds to the hook's longest time + longestGenerationSeconds + 15" $role $role)) -}}
 {{- end -}}
 {{- end -}}
 {{- if not (kindIs "invalid" $r.terminationGracePeriodSeconds) -}}

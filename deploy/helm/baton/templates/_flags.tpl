@@ -71,7 +71,7 @@
 {{- end }}
 {{- else }}
 - --worker-id=$(POD_NAME)
-- --backend={{ ternary "cuda" "cpu" (gt (int $r.gpus) 0) }}
+- --backend={{ include "baton.backend" $r }}
 {{- if gt (int $r.tensorParallel) 1 }}
 - --tp={{ int $r.tensorParallel }}
 {{- end }}
@@ -176,10 +176,10 @@
 - --worker-prefix=$(POD_NAME)
 - --health=[::]:8471
 - --log-level={{ $r.logLevel }}
-- --backend={{ ternary "cuda" "cpu" (gt (int $r.gpus) 0) }}
+- --backend={{ include "baton.backend" $r }}
 - --prefill={{ $prefill }}
 - --decode={{ $decode }}
-{{- if gt (int $r.gpus) 0 }}
+{{- if eq (include "baton.backend" $r) "cuda" }}
 {{- if gt $prefill 0 }}
 - --prefill-devices=0-{{ sub (mul $prefill $tp) 1 }}
 {{- end }}

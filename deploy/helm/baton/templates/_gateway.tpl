@@ -35,6 +35,10 @@ spec:
   {{- with include "baton.replicas" (dict "root" . "r" $r "name" $name) }}
   {{- . | nindent 2 }}
   {{- end }}
+  {{- with $r.minReadySeconds }}
+  minReadySeconds: {{ . }}
+  progressDeadlineSeconds: {{ add 600 (int .) }}
+  {{- end }}
   strategy:
     type: RollingUpdate
     rollingUpdate:
@@ -87,7 +91,7 @@ spec:
       {{- end }}
       containers:
         - name: gateway
-          image: {{ include "baton.image" (dict "root" . "image" $r.image "gpus" 0) }}
+          image: {{ include "baton.image" (dict "root" . "image" $r.image "backend" "cpu") }}
           imagePullPolicy: {{ $r.image.pullPolicy | default $v.image.pullPolicy }}
           command: [/usr/local/bin/baton-gateway]
           args:
@@ -118,11 +122,8 @@ spec:
           readinessProbe:
             httpGet: {path: /ready, port: http, scheme: {{ $scheme }}}
             {{- toYaml $r.probes.readiness | nindent 12 }}
-          {{- if gt (int $r.preStopSeconds) 0 }}
-          lifecycle:
-            preStop:
-              sleep:
-                seconds: {{ $r.preStopSeconds }}
+          {{- with include "baton.lifecycle" $r }}
+          {{- . | nindent 10 }}
           {{- end }}
           resources:
             {{- toYaml $r.resources | nindent 12 }}

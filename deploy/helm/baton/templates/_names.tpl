@@ -62,11 +62,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s-cuda" (include "baton.tag" . | trimSuffix "-cuda") -}}
 {{- end -}}
 
-{{/* dict: root, image (a role's own keys, which win), gpus (of the role) */}}
+{{/*
+"cuda" or "cpu": where a role computes. GPUs that come by claims are not counted, so it has to be said of them. A router computes nothing, and its GPUs choose
+its image alone. Of a role's values.
+*/}}
+{{- define "baton.backend" -}}
+{{- $backend := .backend | default "auto" -}}
+{{- if eq $backend "auto" -}}{{- ternary "cuda" "cpu" (gt (int .gpus) 0) -}}{{- else -}}{{- $backend -}}{{- end -}}
+{{- end -}}
+
+{{/* dict: root, image (a role's own keys, which win), backend (of the role) */}}
 {{- define "baton.image" -}}
 {{- $common := .root.Values.image -}}
 {{- $own := .image -}}
-{{- $gpus := gt (int .gpus) 0 -}}
+{{- $gpus := eq .backend "cuda" -}}
 {{- $repository := $own.repository | default $common.repository -}}
 {{- with (.root.Values.global | default dict).imageRegistry -}}{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}{{- end -}}
 {{- $digest := $own.digest | default (ternary "" $common.digest (or $gpus (ne (default "" $own.tag) ""))) -}}
@@ -123,7 +132,8 @@ imagePullSecrets:
 
 {{/*
 Sets .pools to the roots of `models`, by key: each is as the release's root, with the model's own values and .pool, its key. What says where
-a folder is from is not inherited, so that no model is made of another one's files.
+a folder is from is not inherited, so that no model is made of another one's files. Nor is nccl by pools on CPUs, whose image has none, nor a
+link's test by a pool without prefill workers to test with.
 */}}
 {{- define "baton.setPools" -}}
 {{- if not (hasKey . "pools") -}}
@@ -139,7 +149,11 @@ a folder is from is not inherited, so that no model is made of another one's fil
 {{- $_ := set $values.node "enabled" false -}}
 {{- $_ := set $values "models" dict -}}
 {{- $_ := mergeOverwrite $values (deepCopy (pick $one "model" "prefill" "decode")) -}}
-{{- if not $values.prefill.enabled -}}{{- $_ := mergeOverwrite $values.link (dict "floorGbps" 0 "transport" "any") -}}{{- end -}}
+{{- $prefills := $values.prefill.enabled -}}
+{{- $cpu := and (eq (include "baton.backend" $values.decode) "cpu") (or (not $prefills) (eq (include "baton.backend" $values.prefill) "cpu")) -}}
+{{- $host := and $cpu (eq $values.link.name "nccl") -}}
+{{- if or $host (not $prefills) -}}{{- $_ := mergeOverwrite $values.link (dict "floorGbps" 0 "transport" "any") -}}{{- end -}}
+{{- if $host -}}{{- $_ := set $values.link "name" "host" -}}{{- end -}}
 {{- $_ := set $pools $key (dict "Values" $values "Release" $.Release "Chart" $.Chart "Files" $.Files "pool" $key "pools" dict) -}}
 {{- end -}}
 {{- $_ := set . "pools" $pools -}}
@@ -229,13 +243,5 @@ dns:///{{ include "baton.fullname" .root }}-{{ include "baton.component" . }}.{{
 {{/* "true" if one pool computes on GPUs and the other one does not. */}}
 {{- define "baton.mixed" -}}
 {{- $v := .Values -}}
-{{- if and (not $v.node.enabled) $v.prefill.enabled (ne (gt (int $v.prefill.gpus) 0) (gt (int $v.decode.gpus) 0)) -}}true{{- end -}}
-{{- end -}}
-
-{{/* "true" if any worker computes on GPUs. */}}
-{{- define "baton.workersHaveGpus" -}}
-{{- $v := .Values -}}
-{{- if $v.node.enabled -}}
-{{- if gt (int $v.node.gpus) 0 -}}true{{- end -}}
-{{- else if or (gt (int $v.prefill.gpus) 0) (gt (int $v.decode.gpus) 0) -}}true{{- end -}}
+{{- if and (not $v.node.enabled) $v.prefill.enabled (ne (include "baton.backend" $v.prefill) (include "baton.backend" $v.decode)) -}}true{{- end -}}
 {{- end -}}

@@ -19,6 +19,9 @@ metadata:
     {{- include "baton.labels" $root | nindent 4 }}
     app.kubernetes.io/component: {{ $component }}
 spec:
+  {{- with $r.minReadySeconds }}
+  minReadySeconds: {{ . }}
+  {{- end }}
   {{- if $node }}
   replicas: {{ $r.replicas }}
   serviceName: {{ $name }}
@@ -30,7 +33,7 @@ spec:
   {{- . | nindent 2 }}
   {{- end }}
   # A new worker loads its model before it counts.
-  progressDeadlineSeconds: {{ add 120 (mul (int $r.probes.startup.periodSeconds) (int $r.probes.startup.failureThreshold)) }}
+  progressDeadlineSeconds: {{ add 120 (int $r.minReadySeconds) (mul (int $r.probes.startup.periodSeconds) (int $r.probes.startup.failureThreshold)) }}
   strategy:
     type: RollingUpdate
     rollingUpdate:
@@ -74,6 +77,16 @@ replicas: {{ .r.replicas }}
 {{- with lookup "apps/v1" "Deployment" .root.Release.Namespace .name -}}
 replicas: {{ .spec.replicas }}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Hooks of a role's own container, of its values: the chart's is the wait before SIGTERM. */}}
+{{- define "baton.lifecycle" -}}
+{{- $hooks := deepCopy (.lifecycle | default dict) -}}
+{{- with int .preStopSeconds -}}{{- $_ := set $hooks "preStop" (dict "sleep" (dict "seconds" .)) -}}{{- end -}}
+{{- with $hooks -}}
+lifecycle:
+  {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 
@@ -187,7 +200,7 @@ initContainers:
 {{- end }}
 containers:
   - name: {{ $role }}
-    image: {{ include "baton.image" (dict "root" $root "image" $r.image "gpus" $r.gpus) }}
+    image: {{ include "baton.image" (dict "root" $root "image" $r.image "backend" (include "baton.backend" $r)) }}
     imagePullPolicy: {{ $r.image.pullPolicy | default $v.image.pullPolicy }}
     command: [/usr/local/bin/baton{{ if ne $role "node" }}-{{ $role }}{{ end }}]
     args:
@@ -250,11 +263,8 @@ containers:
       grpc:
         port: 8471
       {{- toYaml $r.probes.readiness | nindent 6 }}
-    {{- if gt (int $r.preStopSeconds) 0 }}
-    lifecycle:
-      preStop:
-        sleep:
-          seconds: {{ $r.preStopSeconds }}
+    {{- with include "baton.lifecycle" $r }}
+    {{- . | nindent 4 }}
     {{- end }}
     {{- $resources := deepCopy $r.resources }}
     {{- $devices := dict }}

@@ -132,6 +132,13 @@ spec:
 {{- end }}
 {{- end -}}
 
+{{/* How fast an autoscaler goes, of its values: a pod a minute goes, since its cache is lost, and the operator's own rules stand above that. */}}
+{{- define "baton.behavior" -}}
+{{- $policies := list (dict "type" "Pods" "value" 1 "periodSeconds" 60) -}}
+{{- $down := dict "stabilizationWindowSeconds" (int .scaleDownSeconds) "policies" $policies -}}
+{{- toYaml (mergeOverwrite (dict "scaleDown" $down) (deepCopy (.behavior | default dict))) -}}
+{{- end -}}
+
 {{/*
 Each role on its own signal: routers and gateways by CPU, prefill by waiting tokens and TTFT, decode by KV use and TPOT. TTFT and TPOT are of the
 release, so pools of `models` go without them.
@@ -164,12 +171,7 @@ spec:
   minReplicas: {{ $a.minReplicas }}
   maxReplicas: {{ $a.maxReplicas }}
   behavior:
-    scaleDown:
-      stabilizationWindowSeconds: {{ $a.scaleDownSeconds }}
-      policies:
-        - type: Pods
-          value: 1
-          periodSeconds: 60
+    {{- include "baton.behavior" $a | nindent 4 }}
   metrics:
     {{- if has $role (list "router" "gateway") }}
     - type: Resource
@@ -236,8 +238,7 @@ spec:
   advanced:
     horizontalPodAutoscalerConfig:
       behavior:
-        scaleDown:
-          stabilizationWindowSeconds: {{ $a.scaleDownSeconds }}
+        {{- include "baton.behavior" $a | nindent 8 }}
   triggers:
     {{- if has $role (list "router" "gateway") }}
     - type: cpu
