@@ -355,6 +355,8 @@ class ScriptedResolver final : public Resolver {
 
 TEST(RoutersTest, NamesAreAskedForAgain) {
   FakeInference router;
+  // It listens on IPv4 alone: neither address is ready, whatever was found out of them so far.
+  router.SetServing(false);
   const std::string port = router.address().substr(router.address().rfind(':'));
   telemetry::Metrics metrics;
   Probe probe(metrics);
