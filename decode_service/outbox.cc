@@ -1,6 +1,7 @@
 #include "decode_service/outbox.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 namespace baton::decode_service {
@@ -16,6 +17,12 @@ bool EndsInsideCharacter(std::string_view bytes) {
     return size < (byte >= 0xF0 ? 4u : byte >= 0xE0 ? 3u : byte >= 0xC0 ? 2u : 1u);
   }
   return false;
+}
+
+// A probability for the wire. One above 0 stays so.
+float Shortened(double probability) {
+  const auto shortened = static_cast<float>(probability);
+  return probability > 0 ? std::max(shortened, std::numeric_limits<float>::min()) : shortened;
 }
 
 }  // namespace
@@ -89,9 +96,9 @@ v1::SamplingTrace Outbox::Described(const sampling::Trace& trace) const {
     one.set_bytes(std::string(tokenizer_->TokenBytes(token.token)));
     one.set_logit(token.logit);
     one.set_adjusted_logit(token.adjusted);
-    one.set_probability(static_cast<float>(token.probability));
-    one.set_tempered_probability(static_cast<float>(token.tempered));
-    one.set_drawn_probability(static_cast<float>(token.drawn));
+    one.set_probability(Shortened(token.probability));
+    one.set_tempered_probability(Shortened(token.tempered));
+    one.set_drawn_probability(Shortened(token.drawn));
   }
   return told;
 }

@@ -47,6 +47,7 @@ class Outbox {
 
   // The client is told something of the logits, beside the token.
   bool shows_logits() const { return output_.logprobs() || output_.logits_digest() || output_.explain(); }
+  bool digests_logits() const { return output_.logits_digest(); }
   // The client is told how each token was chosen (Draw::trace).
   bool explains() const { return output_.explain(); }
   // The token that comes next whatever the logits say, and whether there may be one after the next token, too

@@ -299,7 +299,7 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
     draw->trace = sampler_.Explain(logits, sequence.sampling, sequence.history, position, draw->token,
                                    forced.has_value(), mask);
   }
-  Emit(id, sequence, *draw, sequence.outbox->shows_logits() ? Crc32c(std::as_bytes(logits)) : 0);
+  Emit(id, sequence, *draw, sequence.outbox->digests_logits() ? Crc32c(std::as_bytes(logits)) : 0);
 }
 
 absl::Status Scheduler::TellPrompt(const engine::StepResult& result, int64_t share,

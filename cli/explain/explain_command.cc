@@ -98,7 +98,8 @@ std::string ExplanationText(const std::vector<PromptToken>& prompt, const Choice
                             const Terminal& terminal) {
   std::string text = RenderPrompt(prompt, choice.end.usage().cached_tokens(), terminal) + "\n";
   text += RenderSummary(choice.end, terminal) + RenderKv(choice.end, terminal);
-  if (choice.sampling.empty()) text += "\nThe server tells no traces: it is of an older version.\n";
+  if (choice.sampling.empty() && choice.end.usage().completion_tokens() > 0)
+    text += "\nThe server tells no traces: it is of an older version.\n";
   for (size_t i = 0; i < choice.sampling.size(); ++i) {
     text += RenderTrace(static_cast<int64_t>(i) + 1, choice.sampling[i], terminal);
   }

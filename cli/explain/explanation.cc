@@ -20,10 +20,16 @@ namespace {
 constexpr int kPieceColumns = 16;
 constexpr int kShareCells = 16;
 
-// C1 controls are commands to some terminals.
+// C1 controls are commands to some terminals; marks and overrides of direction, and separators of lines and
+// paragraphs (U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069), move what stands beside them. UTF-8.
 bool HasControls(std::string_view text) {
   for (size_t i = 0; i + 1 < text.size(); ++i) {
-    if (text[i] == '\xC2' && static_cast<uint8_t>(text[i + 1]) < 0xA0) return true;
+    const auto at = [&](size_t place) { return static_cast<uint8_t>(text[place]); };
+    if (at(i) == 0xC2 && at(i + 1) < 0xA0) return true;
+    if (at(i) != 0xE2 || i + 2 >= text.size()) continue;
+    const uint8_t last = at(i + 2);
+    if (at(i + 1) == 0x80 && (last == 0x8E || last == 0x8F || (last >= 0xA8 && last <= 0xAE))) return true;
+    if (at(i + 1) == 0x81 && last >= 0xA6 && last <= 0xA9) return true;
   }
   return false;
 }
@@ -82,12 +88,13 @@ std::string_view HowWord(v1::SamplingTrace::How how) {
   }
 }
 
-// The step that dropped the token at this place of the list, which is in the order that the filters cut.
+// The step that dropped the token at this place of the list, which is in the order that the filters cut; ""
+// if none did.
 std::string_view DroppedBy(const v1::SamplingTrace& trace, uint32_t place) {
   if (place >= trace.after_temperature()) return "temperature";
   if (place >= trace.after_top_k()) return "top-k";
   if (place >= trace.after_top_p()) return "top-p";
-  return "min-p";
+  return place >= trace.after_min_p() ? "min-p" : "";
 }
 
 }  // namespace

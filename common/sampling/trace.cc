@@ -23,11 +23,15 @@ int64_t Possible(std::span<const float> logits) {
 // It goes through the steps of Sample again, by the same functions, so that the two never differ.
 Trace Sampler::Explain(std::span<const float> logits, const Params& params, const History& history,
                        uint64_t position, TokenId token, bool forced, std::span<const uint32_t> mask) {
-  const auto unmasked_span = Adjust(logits, params, history);
-  const std::vector<float> unmasked(unmasked_span.begin(), unmasked_span.end());
+  std::span<const float> unmasked = Adjust(logits, params, history);
   const float unmasked_max = Max(unmasked);
   const double unmasked_sum = WeightSum(unmasked, unmasked_max, 1.0);
-  const std::span<const float> adjusted = Adjust(logits, params, history, mask);
+  std::vector<float> kept;  // what the mask is about to hide
+  if (!mask.empty()) {
+    kept.assign(unmasked.begin(), unmasked.end());
+    unmasked = kept;
+  }
+  const std::span<const float> adjusted = mask.empty() ? unmasked : Adjust(logits, params, history, mask);
   const float max = Max(adjusted);
   BATON_CHECK(!std::isinf(max)) << "nothing can be drawn";
 

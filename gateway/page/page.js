@@ -95,9 +95,10 @@ function showTrace(box, trace) {
 // Tokens of an answer, each with its trace.
 function addTokens(box, traces) {
   for (const trace of traces) {
-    const token = add(box, "button", "token", piece(trace.likeliest.find((one) => one.token_id === trace.token_id)));
+    const token = add(box, "button", "token", piece(trace.likeliest.find((one) => one.token_id === trace.token_id) || { token: "" }));
     token.type = "button";
     const show = () => {
+      if (token.classList.contains("open")) return;  // a click gives the focus, too
       const open = box.querySelector(".trace") || document.createElement("div");
       for (const other of box.querySelectorAll(".open")) other.classList.remove("open");
       open.className = "trace";

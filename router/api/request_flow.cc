@@ -310,19 +310,6 @@ void RequestFlow::SendStarted(Actions* actions) {
   Send({.response = std::move(response)}, actions);
 }
 
-bool RequestFlow::CheckPromptTold(Actions* actions) {
-  const baton::fleet::v1::DecodeRequest& request = prepared_.request;
-  if (!request.output().prompt_logprobs() ||
-      prompt_logprobs_sent_ == static_cast<uint32_t>(request.token_ids_size())) {
-    return true;
-  }
-  EndWith(absl::UnimplementedError(
-              "output.prompt_logprobs: the worker that computed the prompt does not tell them, it is of an "
-              "older version: try again once the workers have been updated"),
-          actions);
-  return false;
-}
-
 void RequestFlow::AskForEvent(int choice, Actions* actions) {
   ChoiceState& state = choices_[choice];
   if (state.asked || state.held >= kHeldEvents) return;
@@ -334,7 +321,7 @@ void RequestFlow::AskForEvent(int choice, Actions* actions) {
 void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   ChoiceState& state = choices_[choice];
   const absl::Time now = clock_.Now();
-  if (delta.tokens() > 0 && !CheckPromptTold(actions)) return;
+  if (delta.tokens() > 0 && !(CheckPromptTold(actions) && CheckTraced(delta, actions))) return;
   if (delta.tokens() > 0 || delta.prompt_logprobs().empty()) EndProgress(actions);
   if (delta.tokens() > 0) {
     state.placement.booking.FirstToken(now);

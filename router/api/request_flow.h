@@ -288,6 +288,8 @@ class RequestFlow {
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   // All that was asked of the prompt has been told. Else the request ends.
   bool CheckPromptTold(Actions* actions);
+  // Each token of the delta has its trace, if those were asked for. Else the request ends.
+  bool CheckTraced(const v1::Delta& delta, Actions* actions);
   void SendDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, const baton::fleet::v1::StepMeans& steps,
                   Actions* actions);

@@ -169,8 +169,8 @@ int64_t LogprobBytes(const v1::OutputOptions& output) {
 int64_t TokensOfMessage(const v1::OutputOptions& output, uint32_t max_answer_bytes, int choices) {
   // A token's text and its id. They are averages.
   constexpr int64_t kText = 8, kId = 3;
-  // A trace: its numbers, and ten tokens of 36 bytes.
-  constexpr int64_t kTrace = 400;
+  // A trace: its numbers, and eleven tokens of some 40 bytes.
+  constexpr int64_t kTrace = 480;
   int64_t bytes = kText;
   if (output.token_ids()) bytes += kId;
   if (output.logprobs()) bytes += LogprobBytes(output);

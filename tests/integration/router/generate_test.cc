@@ -384,8 +384,10 @@ TEST_F(RouterTest, SeedsThatTheRouterDrawsFitADouble) {
 // Clients of gRPC take 4 MiB in one message, and refuse more when all is computed and charged.
 TEST_F(RouterTest, AnAnswerThatIsTooLargeForOneMessageIsRefusedFirst) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const baton::fleet::v1::DecodeRequest&) -> Script {
-    return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
+  decode->SetScript([](const baton::fleet::v1::DecodeRequest& request) -> Script {
+    Step token = Step::Token(5, "a");
+    if (request.output().explain()) token.event.mutable_delta()->add_sampling();
+    return {Step::Accept(), token, Step::Finish()};
   });
   StartRouter();
   v1::ChatRequest chat;
@@ -418,7 +420,7 @@ TEST_F(RouterTest, AnAnswerThatIsTooLargeForOneMessageIsRefusedFirst) {
   EXPECT_EQ(decode->requests().back().stop().max_tokens(), 100'000u / (8 * (8 + 18 * 21)));
   chat.mutable_output()->set_explain(true);
   EXPECT_TRUE(ask(100'000).ok());
-  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 100'000u / (8 * (8 + 18 * 21 + 400)));
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 100'000u / (8 * (8 + 18 * 21 + 480)));
 }
 
 TEST_F(RouterTest, APromptOfSeveralChoicesIsUsedOnce) {

@@ -20,6 +20,10 @@ TEST(ExplanationTest, APieceShowsWhatATerminalWouldNot) {
   EXPECT_EQ(ShowPiece("'s", utf8), R"("'s")");
   EXPECT_EQ(ShowPiece("\x1b[2J", utf8), R"("\033[2J")") << "a command to the terminal";
   EXPECT_EQ(ShowPiece("\xC2\x9Bzap", utf8), R"("\xc2\x9bzap")") << "and so is this";
+  for (const char* const mark : {"\u200e", "\u202e", "\u2028", "\u2066", "\u2069"}) {
+    EXPECT_THAT(ShowPiece(mark, utf8), HasSubstr("\\xe2")) << "it would turn the line round";
+  }
+  EXPECT_EQ(ShowPiece("\u2014\u20ac", utf8), "\"\u2014\u20ac\"");
   EXPECT_EQ(ShowPiece("gr\xC3\xBC\xC3\x9F", utf8), "\"gr\xC3\xBC\xC3\x9F\"");
   EXPECT_EQ(ShowPiece("\xC3", utf8), R"("\xc3")") << "a part of a character";
   EXPECT_EQ(ShowPiece("\xC3\xBC", kPlain), R"("\xc3\xbc")");

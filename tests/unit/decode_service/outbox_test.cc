@@ -188,6 +188,12 @@ TEST_F(OutboxTest, ATraceIsToldWithItsTokensBytes) {
           "drawn_probability: 0.75 }");
   EXPECT_EQ(delta.sampling(1).how(), v1::SamplingTrace::HOW_FORCED);
   EXPECT_FALSE(delta.sampling(1).has_uniform());
+  // At low temperatures a token that is kept has less than a float can say.
+  draw.trace->likeliest.front().drawn = 1e-90;
+  draw.trace->likeliest.front().tempered = 0;
+  outbox.Push(draw, 7, delta);
+  EXPECT_GT(delta.sampling(2).likeliest(0).drawn_probability(), 0);
+  EXPECT_EQ(delta.sampling(2).likeliest(0).tempered_probability(), 0);
 }
 
 }  // namespace

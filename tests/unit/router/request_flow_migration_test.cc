@@ -49,6 +49,23 @@ TEST_F(RequestFlowTest, AnAnswerWithoutTheLogProbabilitiesThatWereAskedForIsAnEr
   EXPECT_EQ(Only<Finish>(end).status.code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST_F(RequestFlowTest, AnAnswerWithoutTheTracesThatWereAskedForIsAnError) {
+  Make();
+  Prepared prepared = Request();
+  prepared.request.mutable_output()->set_explain(true);
+  flow_->OnPrepared(std::move(prepared));
+  flow_->OnPlaced(0, Place(0));
+  flow_->OnDecodeEvent(0, 1, Accepted());
+  flow_->OnWritten(true);
+  baton::fleet::v1::DecodeEvent traced = Token("a", 5);
+  traced.mutable_delta()->add_sampling();
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, traced)), "write:a read:0");
+  flow_->OnWritten(true);
+  // Another worker goes on with it.
+  const Actions end = flow_->OnDecodeEvent(0, 1, Token("b", 6));
+  EXPECT_EQ(Only<Finish>(end).status.code(), absl::StatusCode::kUnimplemented);
+}
+
 // Each log probability of the prompt is told once, by whichever worker.
 TEST_F(RequestFlowTest, AWorkerLostMidPromptIsReplacedFromTheLogProbabilitiesThatCame) {
   Make();

@@ -162,5 +162,39 @@ TEST(ResolveMaxTokensTest, StaysInTheContext) {
   ExpectRefused(ResolveMaxTokens({}, defaults, 100, 100).status(), "prompt: 100 tokens leave no room");
 }
 
+// As large as a trace gets: all ids and counts of a vocabulary of 128,000, eleven tokens, no filter.
+TEST(TokensOfMessageTest, TracesFitTheMessageThatTheyAreCountedFor) {
+  constexpr int kIds = 128000;
+  v1::SamplingTrace trace;
+  trace.set_how(v1::SamplingTrace::HOW_DRAWN);
+  trace.set_token_id(kIds - 1);
+  trace.set_vocabulary(kIds);
+  trace.set_after_constraint(kIds);
+  trace.set_after_temperature(kIds);
+  trace.set_after_top_k(kIds);
+  trace.set_after_top_p(kIds);
+  trace.set_after_min_p(kIds);
+  trace.set_uniform(0.3);
+  for (int i = 0; i < 11; ++i) {
+    v1::TokenTrace& one = *trace.add_likeliest();
+    one.set_token_id(kIds - 1 - i);
+    one.set_bytes(" seven");
+    one.set_logit(1.5f);
+    one.set_adjusted_logit(1.5f);
+    one.set_probability(0.01f);
+    one.set_tempered_probability(0.01f);
+    one.set_drawn_probability(0.01f);
+  }
+  v1::OutputOptions output;
+  output.set_explain(true);
+  constexpr uint32_t kMessage = 4 << 20;
+  v1::AnswerChoice choice;
+  for (int64_t i = TokensOfMessage(output, kMessage, 1); i > 0; --i) {
+    *choice.add_sampling() = trace;
+    choice.mutable_text()->append(" seven");
+  }
+  EXPECT_LE(choice.ByteSizeLong(), kMessage);
+}
+
 }  // namespace
 }  // namespace baton::router
