@@ -6,10 +6,10 @@
 
 #include "cli/serve/cores.h"
 #include "common/base/status.h"
-#include "common/device/core_table.h"
-#include "common/device/thread_pool.h"
 #include "common/rpc/lifecycle.h"
 #include "decode_service/server.h"
+#include "engine/device/core_table.h"
+#include "engine/device/thread_pool.h"
 #include "prefill_service/server.h"
 #include "router/router.h"
 

@@ -20,7 +20,7 @@ pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET libnghttp2>=1.52)
 pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3>=3.38)
 pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis)
-# Optional: without its headers, --link ucx is refused (common/transfer/ucx).
+# Optional: without its headers, --link ucx is refused (transfer/ucx).
 option(BATON_UCX "Build the ucx link where UCX's headers are installed" ON)
 if(BATON_UCX)
   pkg_check_modules(UCX ucx>=1.13)

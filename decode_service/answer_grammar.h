@@ -15,10 +15,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "common/output/marker_table.h"
-#include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
 #include "decode_service/grammar_threads.h"
+#include "text/grammar.h"
+#include "text/output/marker_table.h"
+#include "text/tokenizer.h"
 
 namespace baton::decode_service {
 

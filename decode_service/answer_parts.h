@@ -16,9 +16,9 @@
 #include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "common/base/ids.h"
-#include "common/output/marker_table.h"
-#include "common/output/parser.h"
-#include "common/text/stop_matcher.h"
+#include "text/output/marker_table.h"
+#include "text/output/parser.h"
+#include "text/stop_matcher.h"
 
 namespace baton::decode_service {
 

@@ -13,10 +13,10 @@
 #include "baton/fleet/v1/decode.pb.h"
 #include "baton/fleet/v1/prefill.pb.h"
 #include "baton/v1/generation.pb.h"
-#include "common/forecast/step_totals.h"
-#include "common/kv/index/lease_table.h"
 #include "common/telemetry/tracer.h"
 #include "decode_service/outbox.h"
+#include "engine/kv/index/lease_table.h"
+#include "protocol/forecast/step_totals.h"
 
 namespace baton::decode_service {
 

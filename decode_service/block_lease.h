@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "common/engine/sequence_kv.h"
-#include "common/fetch/fetch.h"
 #include "decode_service/handoff.h"
+#include "engine/sequence_kv.h"
+#include "transfer/fetch/fetch.h"
 
 namespace baton::decode_service {
 

@@ -8,8 +8,8 @@
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
-#include "common/worker/gpu_start.h"
-#include "common/worker/process.h"
+#include "worker/gpu_start.h"
+#include "worker/process.h"
 
 namespace baton::decode_service {
 

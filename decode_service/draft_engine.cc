@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "common/base/status.h"
-#include "common/kv/store/kv_layout.h"
-#include "common/model/config/config.h"
 #include "common/telemetry/load_watch.h"
+#include "engine/kv/store/kv_layout.h"
+#include "text/config/config.h"
 
 namespace baton::decode_service {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/engine/engine.h"
-#include "common/text/tokenizer.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
 
 namespace baton::decode_service {
 

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/lru_map.h"
-#include "common/text/grammar.h"
 #include "decode_service/grammar_threads.h"
+#include "text/grammar.h"
 
 namespace baton::decode_service {
 

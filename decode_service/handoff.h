@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/transfer/kv_receiver.h"
 #include "decode_service/prefill_client.h"
+#include "transfer/kv_receiver.h"
 
 namespace baton::decode_service {
 

@@ -8,9 +8,9 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/base/status.h"
-#include "common/transfer/nccl/nccl_log.h"
 #include "decode_service/peer_addresses.h"
 #include "spdlog/spdlog.h"
+#include "transfer/nccl/nccl_log.h"
 
 namespace baton::decode_service {
 namespace {

@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "baton/fleet/v1/prefill.grpc.pb.h"
 #include "common/rpc/peer_calls.h"
-#include "common/transfer/kv_receiver.h"
-#include "common/worker/worker_runtime.h"
+#include "transfer/kv_receiver.h"
+#include "worker/worker_runtime.h"
 
 namespace baton::decode_service {
 

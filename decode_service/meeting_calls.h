@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "baton/fleet/v1/prefill.grpc.pb.h"
-#include "common/engine/loop.h"
 #include "common/rpc/peer_calls.h"
-#include "common/transfer/link.h"
+#include "engine/loop.h"
+#include "transfer/link.h"
 
 namespace baton::decode_service {
 

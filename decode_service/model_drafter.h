@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/kv/index/block_pool.h"
 #include "decode_service/drafting/drafter.h"
 #include "decode_service/drafting/survival.h"
+#include "engine/kv/index/block_pool.h"
 
 namespace baton::decode_service {
 

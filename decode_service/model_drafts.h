@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/engine/engine.h"
-#include "common/forecast/step_forecast.h"
-#include "common/sampling/sampler.h"
 #include "decode_service/model_drafter.h"
 #include "decode_service/sequence.h"
+#include "engine/engine.h"
+#include "engine/sampling/sampler.h"
+#include "protocol/forecast/step_forecast.h"
 
 namespace baton::decode_service {
 

@@ -14,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/generation.pb.h"
 #include "common/base/ids.h"
-#include "common/sampling/sampler.h"
-#include "common/text/detokenizer.h"
-#include "common/text/stop_matcher.h"
-#include "common/text/tokenizer.h"
 #include "decode_service/answer_grammar.h"
 #include "decode_service/answer_parts.h"
+#include "engine/sampling/sampler.h"
+#include "text/detokenizer.h"
+#include "text/stop_matcher.h"
+#include "text/tokenizer.h"
 
 namespace baton::decode_service {
 

@@ -9,9 +9,9 @@
 
 #include "absl/time/time.h"
 #include "baton/fleet/v1/prefill.grpc.pb.h"
-#include "common/engine/loop.h"
 #include "common/rpc/peer_calls.h"
 #include "common/rpc/security.h"
+#include "engine/loop.h"
 
 namespace baton::decode_service {
 

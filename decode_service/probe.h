@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "common/kv/index/block_pool.h"
-#include "common/output/parser.h"
 #include "common/telemetry/metrics.h"
 #include "decode_service/draft_probe.h"
+#include "engine/kv/index/block_pool.h"
+#include "text/output/parser.h"
 
 namespace baton::decode_service {
 

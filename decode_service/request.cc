@@ -9,9 +9,9 @@
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "common/transfer/fingerprint_wire.h"
-#include "common/transfer/lease_wire.h"
-#include "common/transfer/reusable_wire.h"
+#include "transfer/fingerprint_wire.h"
+#include "transfer/lease_wire.h"
+#include "transfer/reusable_wire.h"
 
 namespace baton::decode_service {
 namespace {

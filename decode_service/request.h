@@ -6,10 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "baton/fleet/v1/decode.pb.h"
-#include "common/engine/engine.h"
-#include "common/output/marker_table.h"
-#include "common/text/tokenizer.h"
 #include "decode_service/sequence.h"
+#include "engine/engine.h"
+#include "text/output/marker_table.h"
+#include "text/tokenizer.h"
 
 namespace baton::decode_service {
 

@@ -8,11 +8,11 @@
 #include "common/base/check.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "common/fetch/peer_server.h"
 #include "common/rpc/status.h"
-#include "common/transfer/prompt_checksum.h"
-#include "common/transfer/reusable_wire.h"
 #include "spdlog/spdlog.h"
+#include "transfer/fetch/peer_server.h"
+#include "transfer/prompt_checksum.h"
+#include "transfer/reusable_wire.h"
 
 namespace baton::decode_service {
 namespace {

@@ -33,13 +33,6 @@
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
-#include "common/engine/engine.h"
-#include "common/fetch/peer_fetch.h"
-#include "common/forecast/step_forecast.h"
-#include "common/forecast/step_totals.h"
-#include "common/forecast/transfer_forecast.h"
-#include "common/sampling/sampler.h"
-#include "common/transfer/link.h"
 #include "decode_service/block_lease.h"
 #include "decode_service/drafting/controller.h"
 #include "decode_service/drafting/past_answers.h"
@@ -48,6 +41,13 @@
 #include "decode_service/probe.h"
 #include "decode_service/sequence.h"
 #include "decode_service/step_planner.h"
+#include "engine/engine.h"
+#include "engine/sampling/sampler.h"
+#include "protocol/forecast/step_forecast.h"
+#include "protocol/forecast/step_totals.h"
+#include "protocol/forecast/transfer_forecast.h"
+#include "transfer/fetch/peer_fetch.h"
+#include "transfer/link.h"
 
 namespace baton::decode_service {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/fetch/disk_source.h"
-#include "common/fetch/fetcher.h"
-#include "common/fetch/peer_server.h"
 #include "decode_service/scheduler.h"
+#include "transfer/fetch/disk_source.h"
+#include "transfer/fetch/fetcher.h"
+#include "transfer/fetch/peer_server.h"
 
 namespace baton::decode_service {
 

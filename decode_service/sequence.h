@@ -11,17 +11,17 @@
 
 #include "absl/time/time.h"
 #include "baton/fleet/v1/decode.pb.h"
-#include "common/engine/penalty_slots.h"
-#include "common/fetch/fetcher.h"
-#include "common/kv/index/prompt_chain.h"
 #include "common/rpc/event_sink.h"
-#include "common/sampling/sampler.h"
 #include "common/telemetry/tracer.h"
 #include "decode_service/answer_report.h"
 #include "decode_service/block_lease.h"
 #include "decode_service/draft_probe.h"
 #include "decode_service/drafting/drafter.h"
 #include "decode_service/outbox.h"
+#include "engine/penalty_slots.h"
+#include "engine/sampling/sampler.h"
+#include "protocol/prompt_chain.h"
+#include "transfer/fetch/fetcher.h"
 
 namespace baton::decode_service {
 

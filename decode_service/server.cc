@@ -8,15 +8,15 @@
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "common/engine/measure.h"
 #include "common/telemetry/load_watch.h"
-#include "common/text/tokenizer.h"
-#include "common/text/tokenizer_digest.h"
-#include "common/worker/worker_runtime.h"
 #include "decode_service/draft_engine.h"
 #include "decode_service/meeting_calls.h"
 #include "decode_service/service.h"
+#include "engine/measure.h"
 #include "spdlog/spdlog.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_digest.h"
+#include "worker/worker_runtime.h"
 
 namespace baton::decode_service {
 

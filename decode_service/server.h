@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/worker/flags.h"
 #include "decode_service/link_check.h"
 #include "decode_service/scheduler.h"
+#include "worker/flags.h"
 
 namespace baton::decode_service {
 

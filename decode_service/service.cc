@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "common/device/thread_pool.h"
 #include "common/rpc/trace_metadata.h"
 #include "common/telemetry/semantic_conventions.h"
 #include "decode_service/request.h"
+#include "engine/device/thread_pool.h"
 
 namespace baton::decode_service {
 namespace {

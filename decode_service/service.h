@@ -10,16 +10,16 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "baton/fleet/v1/decode.grpc.pb.h"
-#include "common/engine/loop.h"
-#include "common/model/config/config.h"
 #include "common/rpc/security.h"
 #include "common/rpc/served_calls.h"
-#include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
-#include "common/worker/watch_hub.h"
 #include "decode_service/grammar_compiler.h"
 #include "decode_service/grammar_threads.h"
 #include "decode_service/scheduler.h"
+#include "engine/loop.h"
+#include "text/config/config.h"
+#include "text/grammar.h"
+#include "text/tokenizer.h"
+#include "worker/watch_hub.h"
 
 namespace baton::decode_service {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "common/base/check.h"
-#include "common/engine/chunk_planner.h"
+#include "engine/chunk_planner.h"
 
 namespace baton::decode_service {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/forecast/step_forecast.h"
+#include "protocol/forecast/step_forecast.h"
 
 namespace baton::decode_service {
 

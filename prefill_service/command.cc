@@ -5,8 +5,8 @@
 
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
-#include "common/worker/gpu_start.h"
-#include "common/worker/process.h"
+#include "worker/gpu_start.h"
+#include "worker/process.h"
 
 namespace baton::prefill_service {
 

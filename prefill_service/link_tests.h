@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/engine/engine.h"
 #include "common/rpc/event_sink.h"
-#include "common/transfer/link.h"
-#include "common/transfer/shipment.h"
-#include "common/transfer/ticket.h"
+#include "engine/engine.h"
+#include "transfer/link.h"
+#include "transfer/shipment.h"
+#include "transfer/ticket.h"
 
 namespace baton::prefill_service {
 

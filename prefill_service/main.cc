@@ -1,9 +1,9 @@
 // baton-prefill: a prefill worker.
 #include <utility>
 
-#include "common/transfer/nccl/open_nccl.h"
-#include "common/transfer/ucx/open_ucx.h"
 #include "prefill_service/command.h"
+#include "transfer/nccl/open_nccl.h"
+#include "transfer/ucx/open_ucx.h"
 
 int main(int argc, char** argv) {
   using namespace baton;

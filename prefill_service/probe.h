@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "common/kv/index/block_pool.h"
 #include "common/telemetry/metrics.h"
+#include "engine/kv/index/block_pool.h"
 
 namespace baton::prefill_service {
 

@@ -1,8 +1,8 @@
 // Queue: the prompts that wait on a prefill worker, in the order in which they are served: by virtual
-// deadline (common/forecast/prefill_forecast.h), equals by arrival. A prompt that has waited too long to meet
-// its target makes way once for those that can. Plain bookkeeping without a clock: its owner says what time
-// it is, when a prompt is due, and may correct that when more of its prefix has become cached. Engine thread
-// only.
+// deadline (protocol/forecast/prefill_forecast.h), equals by arrival. A prompt that has waited too long to
+// meet its target makes way once for those that can. Plain bookkeeping without a clock: its owner says what
+// time it is, when a prompt is due, and may correct that when more of its prefix has become cached. Engine
+// thread only.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "common/forecast/prefill_forecast.h"
+#include "protocol/forecast/prefill_forecast.h"
 
 namespace baton::prefill_service {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "common/base/status.h"
-#include "common/transfer/fingerprint_wire.h"
-#include "common/transfer/lease_wire.h"
-#include "common/transfer/prompt_checksum.h"
-#include "common/transfer/reusable_wire.h"
+#include "transfer/fingerprint_wire.h"
+#include "transfer/lease_wire.h"
+#include "transfer/prompt_checksum.h"
+#include "transfer/reusable_wire.h"
 
 namespace baton::prefill_service {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "baton/fleet/v1/prefill.pb.h"
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 #include "prefill_service/scheduler.h"
 
 namespace baton::prefill_service {

@@ -7,9 +7,9 @@
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
-#include "common/engine/chunk_planner.h"
-#include "common/fetch/peer_server.h"
 #include "common/telemetry/semantic_conventions.h"
+#include "engine/chunk_planner.h"
+#include "transfer/fetch/peer_server.h"
 
 namespace baton::prefill_service {
 namespace {

@@ -6,7 +6,7 @@
 //
 //   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
 //
-// While a prompt waits, what it lacks may be on its way from a peer (common/fetch/prefix_prefetch.h). When
+// While a prompt waits, what it lacks may be on its way from a peer (transfer/fetch/prefix_prefetch.h). When
 // its turn comes, it waits on or is computed, whichever is predicted to be sooner; others go first meanwhile.
 //
 // No gRPC, no thread of its own, no wall clock: driven by the engine's loop, tested by calling Step().
@@ -25,19 +25,19 @@
 #include "absl/time/time.h"
 #include "baton/fleet/v1/prefill.pb.h"
 #include "common/base/clock.h"
-#include "common/engine/engine.h"
-#include "common/engine/reused_spans.h"
-#include "common/engine/sequence_kv.h"
-#include "common/fetch/peer_fetch.h"
-#include "common/fetch/prefix_prefetch.h"
-#include "common/forecast/prefill_forecast.h"
-#include "common/forecast/step_forecast.h"
 #include "common/rpc/event_sink.h"
 #include "common/telemetry/tracer.h"
-#include "common/transfer/link.h"
-#include "common/transfer/shipment.h"
+#include "engine/engine.h"
+#include "engine/reused_spans.h"
+#include "engine/sequence_kv.h"
 #include "prefill_service/probe.h"
 #include "prefill_service/queue.h"
+#include "protocol/forecast/prefill_forecast.h"
+#include "protocol/forecast/step_forecast.h"
+#include "transfer/fetch/peer_fetch.h"
+#include "transfer/fetch/prefix_prefetch.h"
+#include "transfer/link.h"
+#include "transfer/shipment.h"
 
 namespace baton::engine {
 class ChunkPlanner;

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/fetch/disk_source.h"
-#include "common/fetch/fetcher.h"
-#include "common/fetch/peer_server.h"
 #include "prefill_service/scheduler.h"
+#include "transfer/fetch/disk_source.h"
+#include "transfer/fetch/fetcher.h"
+#include "transfer/fetch/peer_server.h"
 
 namespace baton::prefill_service {
 

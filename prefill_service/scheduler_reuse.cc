@@ -5,10 +5,10 @@
 #include <iterator>
 #include <utility>
 
-#include "common/engine/chunk_planner.h"
-#include "common/fetch/disk_source.h"
-#include "common/fetch/fetcher.h"
+#include "engine/chunk_planner.h"
 #include "prefill_service/scheduler.h"
+#include "transfer/fetch/disk_source.h"
+#include "transfer/fetch/fetcher.h"
 
 namespace baton::prefill_service {
 

@@ -5,8 +5,8 @@
 
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
-#include "common/worker/worker_runtime.h"
 #include "prefill_service/service.h"
+#include "worker/worker_runtime.h"
 
 namespace baton::prefill_service {
 

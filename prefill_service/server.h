@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/worker/flags.h"
 #include "prefill_service/scheduler.h"
+#include "worker/flags.h"
 
 namespace baton::prefill_service {
 

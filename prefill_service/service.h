@@ -6,12 +6,12 @@
 
 #include "absl/status/statusor.h"
 #include "baton/fleet/v1/prefill.grpc.pb.h"
-#include "common/engine/loop.h"
 #include "common/rpc/security.h"
 #include "common/rpc/served_calls.h"
-#include "common/worker/watch_hub.h"
+#include "engine/loop.h"
 #include "prefill_service/link_tests.h"
 #include "prefill_service/scheduler.h"
+#include "worker/watch_hub.h"
 
 namespace baton::prefill_service {
 

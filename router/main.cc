@@ -9,8 +9,6 @@
 
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
-#include "common/model/config/model_path.h"
-#include "common/output/output_format.h"
 #include "common/rpc/keepalive_flag.h"
 #include "common/rpc/lifecycle.h"
 #include "common/rpc/security_flags.h"
@@ -18,6 +16,8 @@
 #include "router/models_file.h"
 #include "router/router.h"
 #include "router/store/store_address.h"
+#include "text/config/model_path.h"
+#include "text/output/output_format.h"
 
 namespace {
 

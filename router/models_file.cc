@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
 #include "router/tenancy/tenants_file.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router {
 namespace {

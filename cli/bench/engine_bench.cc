@@ -11,9 +11,9 @@
 #include "cli/bench/machine_limits.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "common/device/thread_pool.h"
-#include "common/model/quantizer.h"
-#include "common/model/summary.h"
+#include "engine/device/thread_pool.h"
+#include "engine/model/quantizer.h"
+#include "engine/model/summary.h"
 
 namespace baton::cli::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 
 namespace baton::cli::bench {
 

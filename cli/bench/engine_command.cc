@@ -15,7 +15,7 @@
 #include "cli/show/print.h"
 #include "common/base/build_info.h"
 #include "common/command_line/option_types.h"
-#include "common/worker/flags.h"
+#include "worker/flags.h"
 
 namespace baton::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cli/show/quantity.h"
-#include "common/device/memory.h"
+#include "engine/device/memory.h"
 
 namespace baton::cli::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "common/device/thread_pool.h"
+#include "engine/device/thread_pool.h"
 
 namespace baton::cli::bench {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "common/base/ids.h"
-#include "common/forecast/linear_fit.h"
-#include "common/forecast/prefill_forecast.h"
+#include "protocol/forecast/linear_fit.h"
+#include "protocol/forecast/prefill_forecast.h"
 
 namespace baton::cli::bench {
 namespace {

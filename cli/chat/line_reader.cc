@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/text/utf8.h"
+#include "text/utf8.h"
 
 namespace baton::cli {
 

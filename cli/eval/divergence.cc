@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "common/base/check.h"
-#include "common/device/thread_pool.h"
+#include "engine/device/thread_pool.h"
 
 namespace baton::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 
 namespace baton::cli {
 

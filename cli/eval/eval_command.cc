@@ -22,9 +22,9 @@
 #include "cli/text/text_windows.h"
 #include "common/base/build_info.h"
 #include "common/command_line/option_types.h"
-#include "common/device/thread_pool.h"
-#include "common/model/config/config.h"
-#include "common/model/config/model_path.h"
+#include "engine/device/thread_pool.h"
+#include "text/config/config.h"
+#include "text/config/model_path.h"
 
 namespace baton::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "cli/bench/engine_runs.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "common/device/thread_pool.h"
-#include "common/model/config/config.h"
+#include "engine/device/thread_pool.h"
+#include "text/config/config.h"
 
 namespace baton::cli {
 namespace {

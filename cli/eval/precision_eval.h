@@ -12,9 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "cli/eval/divergence.h"
-#include "common/engine/engine.h"
-#include "common/model/quantizer.h"
 #include "common/tensor/dtype.h"
+#include "engine/engine.h"
+#include "engine/model/quantizer.h"
 
 namespace baton::cli {
 

@@ -9,12 +9,12 @@
 
 #include "cli/eval/divergence.h"
 #include "common/base/status.h"
-#include "common/engine/solo.h"
 #include "common/json/strict_json.h"
-#include "common/text/tokenizer.h"
+#include "engine/solo.h"
 #include "nlohmann/json.hpp"
 #include "router/api/request_preparer.h"
 #include "router/api/reusable_parts.h"
+#include "text/tokenizer.h"
 
 namespace baton::cli {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
-#include "common/engine/engine.h"
-#include "common/worker/chunk_gate.h"
+#include "engine/engine.h"
+#include "worker/chunk_gate.h"
 
 namespace baton::cli {
 

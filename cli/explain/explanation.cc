@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "cli/show/quantity.h"
 #include "common/base/ids.h"
-#include "common/text/utf8.h"
+#include "text/utf8.h"
 
 namespace baton::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
 #include "router/tenancy/tenants_file.h"
+#include "text/config/json_fields.h"
 
 namespace baton::cli {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "cli/show/quantity.h"
-#include "common/model/config/rope_config.h"
+#include "text/config/rope_config.h"
 
 namespace baton::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/show/terminal.h"
-#include "common/model/summary.h"
+#include "engine/model/summary.h"
 
 namespace baton::cli {
 

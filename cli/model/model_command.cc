@@ -19,13 +19,13 @@
 #include "cli/text/text_windows.h"
 #include "common/base/secret.h"
 #include "common/command_line/option_types.h"
-#include "common/device/thread_pool.h"
-#include "common/model/config/config.h"
-#include "common/model/config/model_path.h"
-#include "common/model/expert_packing.h"
-#include "common/model/quantized_folder.h"
 #include "common/rpc/lifecycle.h"
+#include "engine/device/thread_pool.h"
+#include "engine/model/expert_packing.h"
+#include "engine/model/quantized_folder.h"
 #include "router/api/served_model.h"
+#include "text/config/config.h"
+#include "text/config/model_path.h"
 
 namespace baton::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "cli/show/quantity.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
-#include "common/text/tokenizer.h"
+#include "text/config/json_fields.h"
+#include "text/tokenizer.h"
 
 namespace baton::cli {
 namespace {

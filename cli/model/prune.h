@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
-#include "common/model/pruned_folder.h"
+#include "engine/model/pruned_folder.h"
 
 namespace baton::cli {
 

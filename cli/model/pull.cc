@@ -12,7 +12,7 @@
 #include "common/base/digest.h"
 #include "common/base/secret.h"
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
+#include "text/config/json_fields.h"
 
 namespace baton::cli {
 namespace {

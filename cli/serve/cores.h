@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "common/device/core_table.h"
+#include "engine/device/core_table.h"
 
 namespace baton::cli {
 

@@ -32,11 +32,11 @@
 #include "cli/show/quantity.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
-#include "common/device/core_table.h"
-#include "common/device/thread_pool.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
-#include "common/worker/flags.h"
+#include "engine/device/core_table.h"
+#include "engine/device/thread_pool.h"
+#include "worker/flags.h"
 
 namespace baton::cli {
 namespace {

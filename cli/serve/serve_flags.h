@@ -7,7 +7,7 @@
 
 #include "cli/serve/plan.h"
 #include "cli/serve/served_models.h"
-#include "common/worker/flags.h"
+#include "worker/flags.h"
 
 namespace baton::cli {
 

@@ -11,10 +11,10 @@
 #include "absl/strings/ascii.h"
 #include "cli/serve/flag_list.h"
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
-#include "common/model/config/model_path.h"
-#include "common/text/utf8.h"
 #include "router/models_file.h"
+#include "text/config/json_fields.h"
+#include "text/config/model_path.h"
+#include "text/utf8.h"
 
 namespace baton::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "cli/serve/device_shares.h"
 #include "common/base/status.h"
-#include "common/device/core_table.h"
+#include "engine/device/core_table.h"
 
 namespace baton::cli {
 namespace {

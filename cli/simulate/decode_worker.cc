@@ -6,7 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/ids.h"
-#include "common/engine/chunk_planner.h"
+#include "engine/chunk_planner.h"
 
 namespace baton::cli::simulate {
 

@@ -15,9 +15,9 @@
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/request_record.h"
 #include "cli/simulate/variation.h"
-#include "common/forecast/step_forecast.h"
-#include "common/forecast/step_totals.h"
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
+#include "protocol/forecast/step_forecast.h"
+#include "protocol/forecast/step_totals.h"
 
 namespace baton::cli::simulate {
 

@@ -1,4 +1,4 @@
-// Disk: the disk tier of a simulated worker (common/kv/tier): which blocks lie there and when they are read.
+// Disk: the disk tier of a simulated worker (engine/kv/tier): which blocks lie there and when they are read.
 // A full disk drops its oldest block, after a second chance for one that was used since it was written; what
 // is worth a write is decided as fetch::WriteBehind decides it. Reads go one after the other, and so do
 // writes, which hold up nothing: where they can't follow, blocks are evicted unwritten.
@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 
 namespace baton::cli::simulate {
 

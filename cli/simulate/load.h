@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cli/bench/trace.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 
 namespace baton::cli::simulate {
 

@@ -1,5 +1,5 @@
 // PrefillWorker: a simulated prefill worker. The queue, the block pool and its eviction are the real ones
-// (prefill_service/queue.h, common/kv/index); the time that a prompt takes is the model's. It serves one
+// (prefill_service/queue.h, engine/kv/index); the time that a prompt takes is the model's. It serves one
 // prompt at a time. A prefix that is fetched from a peer, or read from its disk, travels while the prompt
 // waits.
 #pragma once
@@ -17,9 +17,9 @@
 #include "cli/simulate/links.h"
 #include "cli/simulate/request_record.h"
 #include "cli/simulate/variation.h"
-#include "common/forecast/prefill_forecast.h"
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 #include "prefill_service/queue.h"
+#include "protocol/forecast/prefill_forecast.h"
 
 namespace baton::cli::simulate {
 

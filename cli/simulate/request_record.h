@@ -8,7 +8,7 @@
 
 #include "cli/simulate/load.h"
 #include "common/base/ids.h"
-#include "common/forecast/step_totals.h"
+#include "protocol/forecast/step_totals.h"
 #include "router/admission/queue.h"
 #include "router/dispatch/dispatch_core.h"
 

@@ -19,7 +19,7 @@
 #include "cli/simulate/load.h"
 #include "cli/simulate/prefill_worker.h"
 #include "cli/simulate/request_record.h"
-#include "common/forecast/transfer_forecast.h"
+#include "protocol/forecast/transfer_forecast.h"
 #include "router/admission/admission_controller.h"
 #include "router/dispatch/dispatch_core.h"
 #include "router/index/prefix_index.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "common/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace baton::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "common/forecast/step_forecast.h"
+#include "protocol/forecast/step_forecast.h"
 
 namespace baton::decode_service::drafting {
 

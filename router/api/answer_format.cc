@@ -9,9 +9,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
-#include "common/output/raw_arguments.h"
 #include "nlohmann/json.hpp"
 #include "router/api/validation.h"
+#include "text/output/raw_arguments.h"
 
 namespace baton::router {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/time/time.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
-#include "common/output/call_grammar.h"
-#include "common/output/constraint.h"
 #include "router/api/answer_format.h"
+#include "text/output/call_grammar.h"
+#include "text/output/constraint.h"
 
 namespace baton::router {
 namespace {

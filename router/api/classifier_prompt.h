@@ -6,10 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
-#include "common/text/chat_template.h"
-#include "common/text/tokenizer.h"
 #include "router/moderation/classifier_format.h"
 #include "router/moderation/verdict.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace baton::router {
 

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
-#include "common/output/probe_chat.h"
 #include "nlohmann/json_fwd.hpp"
+#include "text/output/probe_chat.h"
 
 namespace baton::router {
 

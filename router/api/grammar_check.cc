@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/output/constraint.h"
-#include "common/output/structural_tags.h"
+#include "text/output/constraint.h"
+#include "text/output/structural_tags.h"
 
 namespace baton::router {
 namespace {

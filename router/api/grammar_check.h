@@ -15,7 +15,7 @@
 #include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "common/base/lru_map.h"
-#include "common/text/grammar.h"
+#include "text/grammar.h"
 
 namespace baton::router {
 

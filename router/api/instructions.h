@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "baton/v1/inference.pb.h"
-#include "common/output/history_style.h"
+#include "text/output/history_style.h"
 
 namespace baton::router {
 

@@ -12,7 +12,7 @@
 #include "common/base/quote.h"
 #include "common/base/status.h"
 #include "common/rpc/status.h"
-#include "common/text/utf8.h"
+#include "text/utf8.h"
 
 namespace baton::router {
 

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "baton/fleet/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/admission/tenant_limits.h"
 #include "router/api/served_model.h"
 #include "router/api/session_prompts.h"

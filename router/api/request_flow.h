@@ -32,7 +32,6 @@
 #include "baton/v1/inference.pb.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "common/text/detokenizer.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
 #include "router/api/request_progress.h"
@@ -46,6 +45,7 @@
 #include "router/moderation/gate.h"
 #include "router/moderation/probe.h"
 #include "router/moderation/verdict.h"
+#include "text/detokenizer.h"
 
 namespace baton::router {
 

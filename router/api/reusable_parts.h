@@ -13,7 +13,7 @@
 #include "baton/v1/generation.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/ids.h"
-#include "common/kv/index/reusable_span.h"
+#include "protocol/reusable_span.h"
 #include "router/api/cache_marks.h"
 
 namespace baton::router {

@@ -9,12 +9,12 @@
 #include "common/base/quote.h"
 #include "common/base/secret.h"
 #include "common/base/status.h"
-#include "common/model/config/ends_digest.h"
-#include "common/output/call_grammar.h"
-#include "common/output/stable_history.h"
 #include "common/telemetry/load_watch.h"
-#include "common/text/tokenizer_digest.h"
 #include "router/api/classifier_prompt.h"
+#include "text/config/ends_digest.h"
+#include "text/output/call_grammar.h"
+#include "text/output/stable_history.h"
+#include "text/tokenizer_digest.h"
 
 namespace baton::router {
 namespace {

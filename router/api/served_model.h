@@ -12,16 +12,16 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "common/model/config/config.h"
-#include "common/output/format_choice.h"
-#include "common/output/history_style.h"
-#include "common/output/marker_table.h"
-#include "common/text/chat_template.h"
-#include "common/text/literal_text.h"
-#include "common/text/tokenizer.h"
 #include "router/api/grammar_check.h"
 #include "router/moderation/classifier_format.h"
 #include "router/tenancy/tenants.h"
+#include "text/chat_template.h"
+#include "text/config/config.h"
+#include "text/literal_text.h"
+#include "text/output/format_choice.h"
+#include "text/output/history_style.h"
+#include "text/output/marker_table.h"
+#include "text/tokenizer.h"
 
 namespace baton::router {
 
@@ -48,7 +48,7 @@ struct ServedModel {
   std::shared_ptr<const output::MarkerTable> markers;  // of its format; never null after Load
   // Its calls can be constrained; and so can text beside them.
   bool strict_tools = false, text_beside_tools = false;
-  // Parts of an answer after which the next turn's prompt is another text (common/output/stable_history.h).
+  // Parts of an answer after which the next turn's prompt is another text (text/output/stable_history.h).
   std::vector<std::string_view> unstable_history;
 
   // The tenants that may use it, and know of it; empty: all.

@@ -18,7 +18,7 @@
 #include "baton/v1/generation.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/ids.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/dispatch/placement.h"
 
 namespace baton::router {

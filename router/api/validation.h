@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
-#include "common/model/config/config.h"
+#include "text/config/config.h"
 
 namespace baton::router {
 

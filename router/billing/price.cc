@@ -8,8 +8,8 @@
 
 #include "common/base/quote.h"
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
 #include "router/billing/decimal.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router::billing {
 namespace {

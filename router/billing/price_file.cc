@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router::billing {
 namespace {

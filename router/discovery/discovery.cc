@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router::discovery {
 

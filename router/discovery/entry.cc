@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router::discovery {
 namespace {

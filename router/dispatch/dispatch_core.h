@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/admission/refusal.h"
 #include "router/admission/ttft_deadlines.h"
 #include "router/dispatch/batch_bound.h"

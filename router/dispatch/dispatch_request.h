@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/admission/tenant_limits.h"
 #include "router/dispatch/placement.h"
 #include "router/placement/policy.h"

@@ -27,7 +27,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/admission/admission_controller.h"
 #include "router/dispatch/decode_presence.h"
 #include "router/dispatch/dispatch_core.h"

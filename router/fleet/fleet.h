@@ -23,7 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "baton/fleet/v1/worker.pb.h"
 #include "common/base/clock.h"
-#include "common/forecast/step_forecast.h"
+#include "protocol/forecast/step_forecast.h"
 #include "router/fleet/booking.h"
 #include "router/fleet/worker.h"
 #include "router/index/prefix_index.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 
 namespace baton::router::index {
 

@@ -23,7 +23,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/index/segment.h"
 #include "router/index/slot_sets.h"
 #include "router/index/speculation.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/index/slot_sets.h"
 
 namespace baton::router::index {

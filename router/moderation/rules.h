@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/model/config/json_fields.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router::moderation {
 

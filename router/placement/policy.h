@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "common/forecast/prefill_forecast.h"
-#include "common/forecast/step_forecast.h"
+#include "protocol/forecast/prefill_forecast.h"
+#include "protocol/forecast/step_forecast.h"
 #include "router/index/worker_slot.h"
 
 namespace baton::router::placement {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "common/forecast/linear_fit.h"
-#include "common/forecast/prefill_forecast.h"
+#include "protocol/forecast/linear_fit.h"
+#include "protocol/forecast/prefill_forecast.h"
 #include "router/placement/policy.h"
 #include "router/placement/ship_forecast.h"
 #include "router/placement/worker_costs.h"

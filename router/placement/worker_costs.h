@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/forecast/linear_fit.h"
-#include "common/forecast/prefill_forecast.h"
+#include "protocol/forecast/linear_fit.h"
+#include "protocol/forecast/prefill_forecast.h"
 #include "router/index/worker_slot.h"
 
 namespace baton::router::placement {

@@ -8,8 +8,8 @@
 #include "absl/time/clock.h"
 #include "common/base/secret.h"
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
 #include "router/tenancy/api_key.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "router/files/watched_file.h"
 #include "router/tenancy/tenants_file.h"
 

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "common/base/status.h"
-#include "common/model/config/json_fields.h"
 #include "router/tenancy/api_key.h"
+#include "text/config/json_fields.h"
 
 namespace baton::router {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "common/base/build_info.h"
 #include "common/base/status.h"
-#include "common/kv/index/block_hash.h"
 #include "common/rpc/status.h"
+#include "protocol/block_hash.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/usage.h"
 #include "router/vllm/calls.h"

@@ -18,16 +18,16 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
-#include "common/engine/engine.h"
-#include "common/output/call_grammar.h"
-#include "common/output/constraint.h"
 #include "common/telemetry/metrics.h"
-#include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
-#include "common/transfer/fingerprint_wire.h"
-#include "common/transfer/host_link.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
+#include "engine/engine.h"
+#include "text/grammar.h"
+#include "text/output/call_grammar.h"
+#include "text/output/constraint.h"
+#include "text/tokenizer.h"
+#include "transfer/fingerprint_wire.h"
+#include "transfer/host_link.h"
 
 namespace baton::decode_service {
 namespace {

@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "common/base/check.h"
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 
 namespace baton::kv {
 namespace {

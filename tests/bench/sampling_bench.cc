@@ -4,7 +4,7 @@
 #include <random>
 
 #include "common/base/check.h"
-#include "common/sampling/sampler.h"
+#include "engine/sampling/sampler.h"
 
 namespace baton::sampling {
 namespace {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/text/chat_template.h"
-#include "common/text/detokenizer.h"
-#include "common/text/stop_matcher.h"
-#include "common/text/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/detokenizer.h"
+#include "text/stop_matcher.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 namespace {

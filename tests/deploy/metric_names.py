@@ -10,7 +10,7 @@ FOREIGN = {"up"}
 def exported():
     """Every metric name that stands in a probe of the source."""
     names = set()
-    for folder in ("common", "router", "prefill_service", "decode_service", "gateway"):
+    for folder in ("common", "text", "engine", "transfer", "worker", "router", "prefill_service", "decode_service", "gateway"):
         for path in (ROOT / folder).rglob("*.cc"):
             names.update(re.findall(r'"((?:baton|process)_[a-z0-9_]+)"', path.read_text()))
             names.update(re.findall(r'"(baton_[a-z0-9_]+)"', path.with_suffix(".h").read_text()) if path.with_suffix(".h").exists() else [])

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/engine/solo.h"
+#include "engine/solo.h"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/random_mixture.h"
 #include "tests/patience.h"

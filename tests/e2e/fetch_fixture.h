@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "baton/fleet/v1/decode.grpc.pb.h"
-#include "common/engine/solo.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/security.h"
 #include "common/rpc/status.h"
+#include "engine/solo.h"
 #include "tests/e2e/fleet.h"
 #include "tests/patience.h"
 

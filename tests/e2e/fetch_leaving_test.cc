@@ -6,8 +6,8 @@
 #include <csignal>
 
 #include "baton/fleet/v1/blocks.grpc.pb.h"
-#include "common/kv/index/block_hash.h"
 #include "common/rpc/client_stream.h"
+#include "protocol/block_hash.h"
 #include "tests/e2e/fetch_fixture.h"
 
 namespace baton::e2e {

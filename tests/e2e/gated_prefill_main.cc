@@ -2,10 +2,10 @@
 // sockets (tests/fakes/socket_nccl.h).
 #include <utility>
 
-#include "common/transfer/nccl/open_nccl.h"
-#include "common/transfer/ucx/open_ucx.h"
 #include "prefill_service/command.h"
 #include "tests/e2e/gated_worker.h"
+#include "transfer/nccl/open_nccl.h"
+#include "transfer/ucx/open_ucx.h"
 
 int main(int argc, char** argv) {
   using namespace baton;

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "common/worker/step_gate.h"
+#include "worker/step_gate.h"
 
 namespace baton::e2e {
 

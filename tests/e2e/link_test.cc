@@ -13,14 +13,14 @@
 #include <thread>
 
 #include "baton/fleet/v1/decode.grpc.pb.h"
-#include "common/engine/solo.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
-#include "common/transfer/ucx/open_ucx.h"
+#include "engine/solo.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/solo_answers.h"
 #include "tests/patience.h"
+#include "transfer/ucx/open_ucx.h"
 
 namespace baton::e2e {
 namespace {

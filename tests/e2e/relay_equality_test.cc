@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "common/engine/solo.h"
+#include "engine/solo.h"
 #include "tests/e2e/fleet.h"
 
 namespace baton::e2e {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/engine/engine.h"
-#include "common/engine/solo.h"
+#include "engine/engine.h"
+#include "engine/solo.h"
 #include "tests/e2e/fleet.h"
 
 namespace baton::e2e {

@@ -6,11 +6,11 @@
 #include <csignal>
 #include <thread>
 
-#include "common/engine/solo.h"
-#include "common/transfer/ucx/open_ucx.h"
+#include "engine/solo.h"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/solo_answers.h"
 #include "tests/patience.h"
+#include "transfer/ucx/open_ucx.h"
 
 namespace baton::e2e {
 namespace {

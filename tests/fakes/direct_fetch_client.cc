@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/fetch/blocks_service.h"
+#include "transfer/fetch/blocks_service.h"
 
 namespace baton::testing {
 

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "common/fetch/fetch_client.h"
-#include "common/fetch/peer_server.h"
+#include "transfer/fetch/fetch_client.h"
+#include "transfer/fetch/peer_server.h"
 
 namespace baton::testing {
 

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/transfer/lease_wire.h"
-#include "common/transfer/reusable_wire.h"
+#include "transfer/lease_wire.h"
+#include "transfer/reusable_wire.h"
 
 namespace baton::testing {
 

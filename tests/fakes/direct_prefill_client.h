@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "common/transfer/host_link.h"
 #include "decode_service/prefill_client.h"
 #include "prefill_service/scheduler.h"
+#include "transfer/host_link.h"
 
 namespace baton::testing {
 

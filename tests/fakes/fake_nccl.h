@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "common/transfer/nccl/nccl_api.h"
-#include "common/transfer/nccl/payload.h"
+#include "transfer/nccl/nccl_api.h"
+#include "transfer/nccl/payload.h"
 
 namespace baton::transfer {
 

@@ -11,7 +11,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
-#include "common/device/memory.h"
+#include "engine/device/memory.h"
 
 namespace baton::device {
 

@@ -12,7 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/transfer/ucx/fabric.h"
+#include "transfer/ucx/fabric.h"
 
 namespace baton::transfer {
 

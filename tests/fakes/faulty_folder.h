@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "common/kv/tier/folder.h"
+#include "engine/kv/tier/folder.h"
 
 namespace baton::kv::tier {
 

@@ -6,7 +6,7 @@
 // hears of the death of an idle peer. Like NCCL's, a communicator is used under its link's lock.
 #pragma once
 
-#include "common/transfer/nccl/open_nccl.h"
+#include "transfer/nccl/open_nccl.h"
 
 namespace baton::transfer {
 

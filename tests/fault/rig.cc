@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/transfer/fingerprint_wire.h"
 #include "decode_service/request.h"
 #include "spdlog/spdlog.h"
 #include "tests/fault/rig_fetch_client.h"
 #include "tests/fault/rig_prefill_client.h"
+#include "transfer/fingerprint_wire.h"
 
 namespace baton::fault {
 namespace {

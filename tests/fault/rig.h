@@ -11,18 +11,18 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/engine/engine.h"
-#include "common/engine/solo.h"
-#include "common/fetch/fetcher.h"
-#include "common/fetch/peer_server.h"
 #include "common/telemetry/metrics.h"
-#include "common/text/tokenizer.h"
-#include "common/transfer/host_link.h"
 #include "decode_service/scheduler.h"
+#include "engine/engine.h"
+#include "engine/solo.h"
 #include "prefill_service/scheduler.h"
 #include "router/api/request_flow.h"
 #include "router/api/served_model.h"
 #include "tests/fault/wire.h"
+#include "text/tokenizer.h"
+#include "transfer/fetch/fetcher.h"
+#include "transfer/fetch/peer_server.h"
+#include "transfer/host_link.h"
 
 namespace baton::fault {
 

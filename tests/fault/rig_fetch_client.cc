@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/fetch/blocks_service.h"
+#include "transfer/fetch/blocks_service.h"
 
 namespace baton::fault {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "common/fetch/fetch_client.h"
 #include "tests/fault/rig.h"
+#include "transfer/fetch/fetch_client.h"
 
 namespace baton::fault {
 

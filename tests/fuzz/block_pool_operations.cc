@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 
 namespace baton::kv {
 namespace {

@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "common/telemetry/metrics.h"
-#include "common/text/tokenizer.h"
-#include "common/transfer/fingerprint_wire.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/scripted_prefill.h"
 #include "tests/fuzz/source_folder.h"
 #include "tests/fuzz/tiny_engine.h"
+#include "text/tokenizer.h"
+#include "transfer/fingerprint_wire.h"
 
 namespace baton::fuzz {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/kv/tier/disk_store.h"
+#include "engine/kv/tier/disk_store.h"
 #include "tests/fakes/faulty_folder.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/tier_blocks.h"

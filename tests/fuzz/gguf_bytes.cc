@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "common/gguf/document.h"
-#include "common/model/config/config.h"
-#include "common/model/config/gguf_config.h"
-#include "common/text/chat_template.h"
-#include "common/text/gguf_text.h"
-#include "common/text/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/config/config.h"
+#include "text/config/gguf_config.h"
+#include "text/gguf/document.h"
+#include "text/gguf_text.h"
+#include "text/tokenizer.h"
 
 namespace baton::gguf {
 namespace {

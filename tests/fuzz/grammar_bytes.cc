@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/output/call_grammar.h"
-#include "common/output/constraint.h"
-#include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
 #include "tests/fuzz/source_folder.h"
+#include "text/grammar.h"
+#include "text/output/call_grammar.h"
+#include "text/output/constraint.h"
+#include "text/tokenizer.h"
 
 namespace baton::output {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/base/digest.h"
-#include "common/kv/store/kv_store.h"
-#include "common/transfer/host_link.h"
-#include "common/transfer/intake.h"
+#include "engine/kv/store/kv_store.h"
+#include "transfer/host_link.h"
+#include "transfer/intake.h"
 
 namespace baton::transfer {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "common/model/config/config.h"
-#include "common/model/rope.h"
-#include "common/model/safetensors.h"
+#include "engine/model/rope.h"
+#include "engine/model/safetensors.h"
+#include "text/config/config.h"
 
 namespace baton::model {
 namespace {

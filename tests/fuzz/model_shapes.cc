@@ -18,15 +18,15 @@
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "common/engine/engine.h"
-#include "common/engine/solo.h"
-#include "common/model/checkpoint.h"
-#include "common/model/config/config.h"
-#include "common/model/config/quantization.h"
-#include "common/model/weights.h"
 #include "common/tensor/dtype.h"
+#include "engine/engine.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/weights.h"
+#include "engine/solo.h"
 #include "nlohmann/json.hpp"
 #include "tests/fuzz/source_folder.h"
+#include "text/config/config.h"
+#include "text/config/quantization.h"
 
 namespace baton::fuzz {
 namespace {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/output/lexer.h"
-#include "common/output/marker_table.h"
-#include "common/output/parser.h"
-#include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tests/fuzz/source_folder.h"
+#include "text/output/lexer.h"
+#include "text/output/marker_table.h"
+#include "text/output/parser.h"
+#include "text/tokenizer.h"
 
 namespace baton::output {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "common/base/digest.h"
 #include "common/telemetry/metrics.h"
-#include "common/transfer/host_link.h"
 #include "prefill_service/scheduler.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/tiny_engine.h"
+#include "transfer/host_link.h"
 
 namespace baton::fuzz {
 namespace {

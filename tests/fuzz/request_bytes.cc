@@ -7,21 +7,21 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/engine/engine.h"
-#include "common/fetch/blocks_service.h"
-#include "common/fetch/peer_server.h"
 #include "common/telemetry/metrics.h"
-#include "common/text/tokenizer.h"
-#include "common/transfer/fingerprint_wire.h"
-#include "common/transfer/host_link.h"
-#include "common/transfer/prompt_checksum.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
+#include "engine/engine.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
 #include "router/api/request_preparer.h"
 #include "router/api/wire.h"
 #include "tests/fuzz/source_folder.h"
+#include "text/tokenizer.h"
+#include "transfer/fetch/blocks_service.h"
+#include "transfer/fetch/peer_server.h"
+#include "transfer/fingerprint_wire.h"
+#include "transfer/host_link.h"
+#include "transfer/prompt_checksum.h"
 
 namespace baton {
 namespace {

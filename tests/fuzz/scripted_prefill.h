@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "common/kv/index/block_pool.h"
-#include "common/kv/store/kv_store.h"
-#include "common/transfer/host_link.h"
 #include "decode_service/prefill_client.h"
+#include "engine/kv/index/block_pool.h"
+#include "engine/kv/store/kv_store.h"
 #include "tests/fuzz/tiny_engine.h"
+#include "transfer/host_link.h"
 
 namespace baton::fuzz {
 

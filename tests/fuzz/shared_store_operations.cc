@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/kv/tier/shared_store.h"
+#include "engine/kv/tier/shared_store.h"
 #include "tests/fakes/faulty_folder.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/tier_blocks.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/text/chat_template.h"
-#include "common/text/tokenizer.h"
-#include "common/text/utf8.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
 
 namespace baton::text {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/kv/tier/block_store.h"
-#include "common/kv/tier/folder.h"
+#include "engine/kv/tier/block_store.h"
+#include "engine/kv/tier/folder.h"
 
 namespace baton::kv::tier {
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
-#include "common/engine/sequence_kv.h"
+#include "engine/sequence_kv.h"
 
 namespace baton::fuzz {
 namespace {

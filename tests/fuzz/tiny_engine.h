@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "common/engine/engine.h"
-#include "common/engine/solo.h"
-#include "common/kv/index/reusable_span.h"
+#include "engine/engine.h"
+#include "engine/solo.h"
+#include "protocol/reusable_span.h"
 
 namespace baton::fuzz {
 

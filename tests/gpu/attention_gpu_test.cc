@@ -3,7 +3,7 @@
 // reference wrote, so a difference is the kernel's own.
 #include <algorithm>
 
-#include "common/kv/store/kv_codec.h"
+#include "engine/kv/store/kv_codec.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {

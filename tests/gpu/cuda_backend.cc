@@ -1,5 +1,5 @@
-#include "common/kernels/cuda/cuda_kernels.h"
-#include "common/kernels/cuda/prefill_proof.h"
+#include "engine/kernels/cuda/cuda_kernels.h"
+#include "engine/kernels/cuda/prefill_proof.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/model/decoder.h"
+#include "engine/model/decoder.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {

@@ -1,8 +1,8 @@
 // Tokens drawn on a GPU are those that sampling::Sampler draws on the host from the same logits.
 #include <cmath>
 
-#include "common/kernels/cuda/launch.h"
-#include "common/model/decoder.h"
+#include "engine/kernels/cuda/launch.h"
+#include "engine/model/decoder.h"
 #include "tests/gpu/gpu.h"
 #include "tests/unit/kernels/draw_check.h"
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "common/kernels/cuda/prefill_choice.h"
-#include "common/kernels/kernels.h"
+#include "engine/kernels/cuda/prefill_choice.h"
+#include "engine/kernels/kernels.h"
 
 namespace baton::gpu {
 

@@ -12,9 +12,9 @@
 #include <span>
 
 #include "common/base/check.h"
-#include "common/device/cuda/status.h"
-#include "common/kernels/cuda/cuda_kernels.h"
-#include "common/kernels/cuda/gemm.h"
+#include "engine/device/cuda/status.h"
+#include "engine/kernels/cuda/cuda_kernels.h"
+#include "engine/kernels/cuda/gemm.h"
 #include "tests/gpu/figures.h"
 
 namespace baton {

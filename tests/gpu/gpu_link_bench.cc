@@ -24,10 +24,10 @@
 
 #include "common/base/check.h"
 #include "common/base/mailbox.h"
-#include "common/device/cuda/status.h"
-#include "common/kernels/cuda/cuda_kernels.h"
-#include "common/transfer/nccl/nccl_link.h"
-#include "common/transfer/nccl/open_nccl.h"
+#include "engine/device/cuda/status.h"
+#include "engine/kernels/cuda/cuda_kernels.h"
+#include "transfer/nccl/nccl_link.h"
+#include "transfer/nccl/open_nccl.h"
 
 extern char** environ;
 

@@ -5,7 +5,7 @@
 #include <future>
 
 #include "absl/synchronization/notification.h"
-#include "common/device/cuda/cuda_memory.h"
+#include "engine/device/cuda/cuda_memory.h"
 #include "tests/gpu/gpu.h"
 #include "tests/patience.h"
 

@@ -13,11 +13,11 @@
 #include <cstdlib>
 
 #include "common/base/mailbox.h"
-#include "common/kernels/cuda/cuda_kernels.h"
-#include "common/transfer/nccl/nccl_link.h"
-#include "common/transfer/nccl/open_nccl.h"
+#include "engine/kernels/cuda/cuda_kernels.h"
 #include "tests/gpu/gpu.h"
 #include "tests/patience.h"
+#include "transfer/nccl/nccl_link.h"
+#include "transfer/nccl/open_nccl.h"
 
 extern char** environ;
 

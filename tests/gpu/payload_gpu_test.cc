@@ -1,8 +1,8 @@
 // Packing on the GPU: what one side packs the other unpacks, and a single wrong bit is seen.
 #include "common/base/digest.h"
-#include "common/kernels/cuda/cuda_kernels.h"
-#include "common/transfer/nccl/cuda_payload.h"
+#include "engine/kernels/cuda/cuda_kernels.h"
 #include "tests/gpu/gpu.h"
+#include "transfer/nccl/cuda_payload.h"
 
 namespace baton::gpu {
 namespace {

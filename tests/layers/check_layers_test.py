@@ -8,16 +8,16 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TREES = ["common", "router", "prefill_service", "decode_service", "cli"]
+TREES = ["common", "text", "protocol", "engine", "router", "transfer", "worker", "prefill_service", "decode_service", "cli"]
 
 # (file, its line, what the message must say)
 PLANTED = [
     ("common/base/planted.h", '#include "common/tensor/dtype.h"', "common/tensor is above it"),
     ("common/tensor/planted.h", '#include "common/telemetry/metrics.h"', "of the same level"),
-    ("common/kv/index/planted.h", '#include "common/kv/store/kv_store.h"', "common/kv/store is above it"),
-    ("common/sampling/planted.h", '#include "common/model/decoder.h"', "of the same level"),
-    ("common/model/planted.cc", '#include "common/engine/engine.h"', "common/engine is above it"),
-    ("common/transfer/planted.cc", '#include "prefill_service/scheduler.h"', "prefill_service is above it"),
+    ("engine/kv/index/planted.h", '#include "engine/kv/store/kv_store.h"', "engine/kv/store is above it"),
+    ("engine/sampling/planted.h", '#include "engine/model/decoder.h"', "of the same level"),
+    ("engine/model/planted.cc", '#include "engine/engine.h"', "engine is above it"),
+    ("transfer/planted.cc", '#include "prefill_service/scheduler.h"', "prefill_service is above it"),
     ("decode_service/planted.cc", '#include "prefill_service/scheduler.h"', "prefill_service is of the same level"),
     ("prefill_service/planted.cc", '#include "decode_service/scheduler.h"', "decode_service is of the same level"),
     ("decode_service/planted.cc", '#include "router/router.h"', "router is above it"),
@@ -29,20 +29,20 @@ PLANTED = [
     ("router/api/planted.h", '#include "router/router.h"', "router is above it"),
     ("router/placement/planted.h", "#include <grpcpp/grpcpp.h>", "must not see gRPC or wire types"),
     ("router/tenancy/planted.h", "#include <grpcpp/server_context.h>", "must not see gRPC or wire types"),
-    ("router/dispatch/planted.cc", '#include "common/engine/engine.h"', "router must not reach common/engine"),
+    ("router/dispatch/planted.cc", '#include "engine/engine.h"', "router must not reach engine"),
     ("router/attic/planted.h", "#include <vector>", "is in no room"),
     ("router/planted.h", '#include "router/attic/planted.h"', "is in no room"),
-    ("common/engine/planted.cc", '#include "baton/fleet/v1/handoff.pb.h"', "must not see gRPC or wire types"),
+    ("engine/planted.cc", '#include "baton/fleet/v1/handoff.pb.h"', "must not see gRPC or wire types"),
     ("gateway/planted.cc", '#include "baton/fleet/v1/decode.pb.h"', "must not see the wire between routers and workers"),
-    ("common/kernels/planted.cc", "#include <grpcpp/grpcpp.h>", "must not see gRPC or wire types"),
-    ("common/sampling/planted.cc", "# include <google/protobuf/message.h>", "must not see gRPC or wire types"),
-    ("common/engine/planted.cc", '#include "common/transfer/link.h"', "must not reach common/transfer"),
-    ("router/planted.cc", '#include "common/engine/engine.h"', "router must not reach common/engine"),
-    ("router/planted.cc", '#include "common/worker/flags.h"', "router must not reach common/engine"),
-    ("router/planted.cc", '#include "common/model/decoder.h"', "router must not reach common/kernels"),
-    ("common/kv/index/planted.cc", '#include "fmt/format.h"', "write <fmt/format.h>, in angle brackets"),
-    ("common/kv/index/planted.cc", '#include "block_pool.h"', "with its path from the root"),
-    ("common/kv/index/planted.cc", '#include "common/json/strict_json.h"', "no target of its CMakeLists.txt links baton::json"),
+    ("engine/kernels/planted.cc", "#include <grpcpp/grpcpp.h>", "must not see gRPC or wire types"),
+    ("engine/sampling/planted.cc", "# include <google/protobuf/message.h>", "must not see gRPC or wire types"),
+    ("engine/planted.cc", '#include "transfer/link.h"', "must not reach transfer"),
+    ("router/planted.cc", '#include "engine/engine.h"', "router must not reach engine"),
+    ("router/planted.cc", '#include "worker/flags.h"', "router must not reach engine"),
+    ("router/planted.cc", '#include "engine/model/decoder.h"', "router must not reach engine/kernels"),
+    ("engine/kv/index/planted.cc", '#include "fmt/format.h"', "write <fmt/format.h>, in angle brackets"),
+    ("engine/kv/index/planted.cc", '#include "block_pool.h"', "with its path from the root"),
+    ("engine/kv/index/planted.cc", '#include "common/json/strict_json.h"', "no target of its CMakeLists.txt links baton::json"),
     ("router/api/planted.h", "  const Clock* const clock_;", "what null means"),
     ("common/attic/planted.h", "#include <vector>", "is in no room"),
     ("common/base/planted.cc", '#include "common/attic/planted.h"', "is in no room"),
@@ -71,9 +71,9 @@ class CheckLayersTest(unittest.TestCase):
                 if (ROOT / tree).is_dir():
                     shutil.copytree(ROOT / tree, copy / tree)
             # The rooms that lead from the router to the engine, whatever the tree has at present.
-            (copy / "common/worker").mkdir(exist_ok=True)
-            (copy / "common/worker/leads_on.h").write_text('#include "common/engine/engine.h"\n')
-            (copy / "common/model/leads_on.h").write_text('#include "common/kernels/kernels.h"\n')
+            (copy / "worker").mkdir(exist_ok=True)
+            (copy / "worker/leads_on.h").write_text('#include "engine/engine.h"\n')
+            (copy / "engine/model/leads_on.h").write_text('#include "engine/kernels/kernels.h"\n')
             self.assertEqual(run(copy).stdout, "")
             for name, line, message in PLANTED:
                 with self.subTest(file=name, line=line):

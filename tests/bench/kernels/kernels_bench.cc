@@ -14,9 +14,9 @@
 
 #include "CLI/CLI.hpp"
 #include "cli/bench/machine_limits.h"
-#include "common/device/thread_pool.h"
-#include "common/kernels/kernels.h"
 #include "common/tensor/dtype.h"
+#include "engine/device/thread_pool.h"
+#include "engine/kernels/kernels.h"
 #include "tests/bench/kernels/peer.h"
 #include "tests/bench/timing.h"
 

@@ -14,8 +14,8 @@
 
 #include "CLI/CLI.hpp"
 #include "cli/bench/machine_limits.h"
-#include "common/device/thread_pool.h"
-#include "common/kernels/kernels.h"
+#include "engine/device/thread_pool.h"
+#include "engine/kernels/kernels.h"
 #include "tests/bench/kernels/offload_bench.h"
 #include "tests/bench/timing.h"
 

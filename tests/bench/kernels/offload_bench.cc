@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/device/thread_pool.h"
-#include "common/kernels/kernels.h"
-#include "common/model/expert_file.h"
-#include "common/model/expert_packing.h"
-#include "common/model/expert_store.h"
-#include "common/model/stored_experts.h"
+#include "engine/device/thread_pool.h"
+#include "engine/kernels/kernels.h"
+#include "engine/model/expert_file.h"
+#include "engine/model/expert_packing.h"
+#include "engine/model/expert_store.h"
+#include "engine/model/stored_experts.h"
 #include "tests/bench/timing.h"
 
 namespace baton::bench {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/base/mailbox.h"
-#include "common/transfer/host_link.h"
-#include "common/transfer/ucx/open_ucx.h"
-#include "common/transfer/ucx/ucx_link.h"
+#include "transfer/host_link.h"
+#include "transfer/ucx/open_ucx.h"
+#include "transfer/ucx/ucx_link.h"
 
 namespace baton::transfer {
 namespace {

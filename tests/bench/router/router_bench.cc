@@ -34,8 +34,8 @@
 #include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/base/ids.h"
-#include "common/kv/index/block_hash.h"
 #include "common/rpc/channel.h"
+#include "protocol/block_hash.h"
 #include "tests/bench/router/measured_process.h"
 #include "tests/fakes/fake_worker.h"
 

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "common/base/build_info.h"
-#include "common/output/constraint.h"
-#include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "text/grammar.h"
+#include "text/output/constraint.h"
+#include "text/tokenizer.h"
 
 namespace baton::bench {
 namespace {

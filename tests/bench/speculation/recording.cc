@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/sampling/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::bench {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 
 namespace baton::bench {
 

@@ -23,17 +23,17 @@
 #include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
-#include "common/engine/measure.h"
 #include "common/telemetry/metrics.h"
-#include "common/transfer/fingerprint_wire.h"
-#include "common/transfer/host_link.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
+#include "engine/measure.h"
 #include "tests/bench/relay/synthetic_model.h"
 #include "tests/bench/speculation/recording.h"
 #include "tests/bench/speculation/texts.h"
 #include "tests/bench/timing.h"
 #include "tests/fakes/layer_stack.h"
+#include "transfer/fingerprint_wire.h"
+#include "transfer/host_link.h"
 
 namespace baton::bench {
 namespace {

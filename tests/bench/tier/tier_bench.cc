@@ -31,10 +31,10 @@
 #include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
-#include "common/kv/tier/disk_store.h"
-#include "common/kv/tier/folder.h"
 #include "common/rpc/channel.h"
 #include "decode_service/server.h"
+#include "engine/kv/tier/disk_store.h"
+#include "engine/kv/tier/folder.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::bench {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "common/device/thread_pool.h"
+#include "engine/device/thread_pool.h"
 #include "tests/golden/weights/quality.h"
 
 namespace baton {

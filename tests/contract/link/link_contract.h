@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "common/device/memory.h"
-#include "common/transfer/link.h"
+#include "engine/device/memory.h"
+#include "transfer/link.h"
 
 namespace baton::transfer {
 

@@ -3,13 +3,13 @@
 #include "tests/contract/link/link_contract.h"
 
 #include "common/base/mailbox.h"
-#include "common/transfer/host_link.h"
-#include "common/transfer/nccl/nccl_link.h"
-#include "common/transfer/staged_host_link.h"
-#include "common/transfer/ucx/open_ucx.h"
-#include "common/transfer/ucx/ucx_link.h"
 #include "tests/fakes/fake_nccl.h"
 #include "tests/fakes/far_memory.h"
+#include "transfer/host_link.h"
+#include "transfer/nccl/nccl_link.h"
+#include "transfer/staged_host_link.h"
+#include "transfer/ucx/open_ucx.h"
+#include "transfer/ucx/ucx_link.h"
 
 namespace baton::transfer {
 namespace {

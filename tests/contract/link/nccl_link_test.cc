@@ -1,6 +1,6 @@
 // What the nccl link promises beyond the contract of links: numbers that come in any order, payloads that are
 // hurt on the way, and peers that vanish, over a NCCL with scripted failures.
-#include "common/transfer/nccl/nccl_link.h"
+#include "transfer/nccl/nccl_link.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -11,8 +11,8 @@
 #include <random>
 
 #include "common/base/mailbox.h"
-#include "common/transfer/nccl/nccl_link.h"
 #include "tests/fakes/fake_nccl.h"
+#include "transfer/nccl/nccl_link.h"
 
 namespace baton::transfer {
 

@@ -1,6 +1,6 @@
 // The ucx link over the real UCX, between workers of one process, and over a fabric with faults: what is held
 // and given up, by whom, and that nothing but what was packed is ever taken for it.
-#include "common/transfer/ucx/ucx_link.h"
+#include "transfer/ucx/ucx_link.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,8 +11,8 @@
 #include <random>
 
 #include "common/base/mailbox.h"
-#include "common/transfer/ucx/open_ucx.h"
 #include "tests/fakes/faulty_fabric.h"
+#include "transfer/ucx/open_ucx.h"
 
 namespace baton::transfer {
 namespace {

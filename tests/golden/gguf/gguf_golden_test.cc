@@ -9,12 +9,12 @@
 #include <numeric>
 #include <string>
 
-#include "common/gguf/document.h"
-#include "common/kv/store/kv_store.h"
-#include "common/model/decoder.h"
-#include "common/model/safetensors.h"
-#include "common/model/summary.h"
+#include "engine/kv/store/kv_store.h"
+#include "engine/model/decoder.h"
+#include "engine/model/safetensors.h"
+#include "engine/model/summary.h"
 #include "nlohmann/json.hpp"
+#include "text/gguf/document.h"
 
 namespace baton::model {
 namespace {

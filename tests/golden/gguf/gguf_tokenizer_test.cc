@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
-#include "common/text/chat_template.h"
-#include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 namespace {

@@ -1,6 +1,6 @@
 // Texts under each name of a pre-tokenizer, against the ids that llama.cpp itself makes of them
 // (make_pretokenizers.py).
-#include "common/text/pre_tokenizers.h"
+#include "text/pre_tokenizers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "common/text/gguf_text.h"
-#include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tests/unit/gguf/gguf_writer.h"
+#include "text/gguf_text.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 namespace {

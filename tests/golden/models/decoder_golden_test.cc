@@ -16,8 +16,8 @@
 #include <numeric>
 #include <random>
 
-#include "common/model/decoder.h"
-#include "common/model/safetensors.h"
+#include "engine/model/decoder.h"
+#include "engine/model/safetensors.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::model {

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/model/decoder.h"
-#include "common/model/expert_scores.h"
-#include "common/model/pruned_folder.h"
+#include "engine/model/decoder.h"
+#include "engine/model/expert_scores.h"
+#include "engine/model/pruned_folder.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::model {

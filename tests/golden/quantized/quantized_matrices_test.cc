@@ -10,12 +10,12 @@
 #include <random>
 #include <string>
 
-#include "common/model/checkpoint.h"
-#include "common/model/config/quantization.h"
-#include "common/model/safetensors.h"
-#include "common/model/stored_matrix.h"
-#include "common/model/stored_quantization.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/safetensors.h"
+#include "engine/model/stored_matrix.h"
+#include "engine/model/stored_quantization.h"
 #include "nlohmann/json.hpp"
+#include "text/config/quantization.h"
 
 namespace baton::model {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "common/sampling/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::sampling {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <limits>
 
-#include "common/sampling/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::sampling {

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "common/output/constraint.h"
-#include "common/output/schema_patterns.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden/schemas/schema_rig.h"
 #include "tests/seed.h"
+#include "text/output/constraint.h"
+#include "text/output/schema_patterns.h"
 
 namespace baton::output {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/output/constraint.h"
+#include "text/output/constraint.h"
 
 namespace baton::output {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
+#include "text/grammar.h"
+#include "text/tokenizer.h"
 
 namespace baton::output {
 

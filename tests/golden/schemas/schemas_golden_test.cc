@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "common/text/grammar.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden/schemas/schema_rig.h"
+#include "text/grammar.h"
 
 namespace baton::output {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/text/chat_template.h"
-#include "common/text/tokenizer.h"
 #include "tests/golden/text/golden_files.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 namespace {

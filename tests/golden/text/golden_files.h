@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "common/text/chat_template.h"
+#include "text/chat_template.h"
 
 namespace baton::text {
 

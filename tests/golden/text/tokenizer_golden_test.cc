@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/text/tokenizer.h"
 #include "tests/golden/text/golden_files.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 namespace {

@@ -1,5 +1,5 @@
 """Writes records.json: encrypted records of the disk tier, made without Baton's code, from the description in
-common/kv/tier/record_cipher.h and record_cipher.cc.
+engine/kv/tier/record_cipher.h and record_cipher.cc.
 
     pip install cryptography   (records.json came from cryptography 48.0.0)
     python tests/golden/tier/make_records.py

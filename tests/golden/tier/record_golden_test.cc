@@ -8,7 +8,7 @@
 
 #include "common/base/digest.h"
 #include "common/base/secret.h"
-#include "common/kv/tier/record_cipher.h"
+#include "engine/kv/tier/record_cipher.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::kv::tier {

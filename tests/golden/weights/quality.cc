@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "common/base/check.h"
-#include "common/text/chat_template.h"
-#include "common/text/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace baton {
 // Every tenth of the 200 conversations: each length and each kind of fact is among them.

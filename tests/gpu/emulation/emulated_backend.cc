@@ -3,9 +3,9 @@
 #include <deque>
 
 #include "common/base/check.h"
-#include "common/kernels/cuda/launch.h"
-#include "common/kernels/cuda/prefill_proof.h"
-#include "common/kernels/cuda/views.h"
+#include "engine/kernels/cuda/launch.h"
+#include "engine/kernels/cuda/prefill_proof.h"
+#include "engine/kernels/cuda/views.h"
 #include "tests/fakes/far_memory.h"
 #include "tests/gpu/gpu.h"
 

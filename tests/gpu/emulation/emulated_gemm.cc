@@ -1,5 +1,5 @@
 // Gemm on the emulated runtime, in the place of cuBLASLt: float32 sums in order, rounded once.
-#include "common/kernels/cuda/gemm.h"
+#include "engine/kernels/cuda/gemm.h"
 #include "tests/gpu/emulation/runtime.h"
 
 namespace baton::kernels::cuda {

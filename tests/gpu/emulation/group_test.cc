@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "common/kernels/cuda/nccl_communicators.h"
+#include "engine/kernels/cuda/nccl_communicators.h"
 #include "tests/gpu/emulation/engine_sequence.h"
 #include "tests/gpu/emulation/runtime.h"
 #include "tests/gpu/emulation/scripted_nccl.h"

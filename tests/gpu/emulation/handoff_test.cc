@@ -7,12 +7,12 @@
 #include <optional>
 
 #include "common/base/mailbox.h"
-#include "common/device/cuda/cuda_memory.h"
-#include "common/transfer/nccl/cuda_payload.h"
-#include "common/transfer/nccl/nccl_link.h"
+#include "engine/device/cuda/cuda_memory.h"
 #include "tests/fakes/fake_nccl.h"
 #include "tests/gpu/emulation/engine_sequence.h"
 #include "tests/gpu/emulation/runtime.h"
+#include "transfer/nccl/cuda_payload.h"
+#include "transfer/nccl/nccl_link.h"
 
 namespace baton::gpu {
 namespace {

@@ -4,17 +4,17 @@
 #include <gmock/gmock.h>
 
 #include "common/base/mailbox.h"
-#include "common/device/cuda/cuda_memory.h"
-#include "common/device/cuda/status.h"
-#include "common/transfer/nccl/cuda_payload.h"
-#include "common/transfer/nccl/nccl_link.h"
-#include "common/transfer/staged_host_link.h"
-#include "common/transfer/ucx/open_ucx.h"
-#include "common/transfer/ucx/ucx_fabric.h"
-#include "common/transfer/ucx/ucx_link.h"
+#include "engine/device/cuda/cuda_memory.h"
+#include "engine/device/cuda/status.h"
 #include "tests/contract/link/link_contract.h"
 #include "tests/fakes/fake_nccl.h"
 #include "tests/gpu/emulation/runtime.h"
+#include "transfer/nccl/cuda_payload.h"
+#include "transfer/nccl/nccl_link.h"
+#include "transfer/staged_host_link.h"
+#include "transfer/ucx/open_ucx.h"
+#include "transfer/ucx/ucx_fabric.h"
+#include "transfer/ucx/ucx_link.h"
 
 namespace baton::transfer {
 namespace {

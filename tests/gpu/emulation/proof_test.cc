@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/kernels/cuda/prefill_proof.h"
+#include "engine/kernels/cuda/prefill_proof.h"
 
 namespace baton::kernels::cuda {
 namespace {

@@ -10,12 +10,12 @@
 #include <random>
 
 #include "common/base/digest.h"
-#include "common/device/cuda/cuda_memory.h"
-#include "common/engine/measure.h"
-#include "common/transfer/nccl/cuda_payload.h"
-#include "common/transfer/staged_host_link.h"
+#include "engine/device/cuda/cuda_memory.h"
+#include "engine/measure.h"
 #include "tests/gpu/emulation/engine_sequence.h"
 #include "tests/gpu/emulation/runtime.h"
+#include "transfer/nccl/cuda_payload.h"
+#include "transfer/staged_host_link.h"
 
 namespace baton::gpu {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 #include "tests/gpu/emulation/runtime.h"
 #include "tests/seed.h"
 #include "tests/unit/decode_service/adversary_drafter.h"

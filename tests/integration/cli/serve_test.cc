@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "cli/serve/cores.h"
-#include "common/device/thread_pool.h"
+#include "engine/device/thread_pool.h"
 #include "tests/integration/cli/baton_process.h"
 
 namespace baton::cli {

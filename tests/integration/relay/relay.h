@@ -8,11 +8,11 @@
 #include <random>
 
 #include "common/base/check.h"
-#include "common/engine/solo.h"
-#include "common/text/tokenizer.h"
-#include "common/transfer/fingerprint_wire.h"
 #include "decode_service/scheduler.h"
+#include "engine/solo.h"
 #include "tests/fakes/direct_prefill_client.h"
+#include "text/tokenizer.h"
+#include "transfer/fingerprint_wire.h"
 
 namespace baton::testing {
 

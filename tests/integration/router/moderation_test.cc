@@ -8,13 +8,13 @@
 #include <thread>
 
 #include "common/rpc/status.h"
-#include "common/text/detokenizer.h"
 #include "kserve/v2.grpc.pb.h"
 #include "nlohmann/json.hpp"
 #include "router/api/classifier.h"
 #include "router/tenancy/api_key.h"
 #include "tests/integration/router/router_fixture.h"
 #include "tests/patience.h"
+#include "text/detokenizer.h"
 
 namespace baton::router {
 namespace {

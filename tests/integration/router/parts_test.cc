@@ -3,10 +3,10 @@
 #include <filesystem>
 
 #include "common/rpc/answer_event.h"
-#include "common/text/tokenizer.h"
 #include "router/api/answer_fold.h"
 #include "tests/integration/router/router_fixture.h"
 #include "tests/patience.h"
+#include "text/tokenizer.h"
 
 namespace baton::router {
 namespace {

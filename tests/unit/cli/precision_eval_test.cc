@@ -11,7 +11,7 @@
 
 #include "cli/eval/precision_report.h"
 #include "cli/text/text_windows.h"
-#include "common/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace baton::cli {
 namespace {

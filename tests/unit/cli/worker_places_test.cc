@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/device/core_table.h"
+#include "engine/device/core_table.h"
 
 namespace baton::cli {
 namespace {

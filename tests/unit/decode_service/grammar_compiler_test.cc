@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "common/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace baton::decode_service {
 namespace {

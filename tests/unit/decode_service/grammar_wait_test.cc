@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "common/telemetry/metrics.h"
-#include "common/transfer/fingerprint_wire.h"
-#include "common/transfer/host_link.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 #include "tests/fuzz/tiny_engine.h"
+#include "transfer/fingerprint_wire.h"
+#include "transfer/host_link.h"
 
 namespace baton::decode_service {
 namespace {

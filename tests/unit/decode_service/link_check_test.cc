@@ -6,9 +6,9 @@
 #include "baton/fleet/v1/decode.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
-#include "common/transfer/host_link.h"
-#include "common/transfer/shipment.h"
 #include "tests/patience.h"
+#include "transfer/host_link.h"
+#include "transfer/shipment.h"
 
 namespace baton::decode_service {
 namespace {

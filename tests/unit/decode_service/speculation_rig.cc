@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/transfer/fingerprint_wire.h"
 #include "spdlog/spdlog.h"
 #include "tests/fakes/direct_prefill_client.h"
 #include "tests/fuzz/tiny_engine.h"
+#include "transfer/fingerprint_wire.h"
 
 namespace baton::decode_service {
 namespace {

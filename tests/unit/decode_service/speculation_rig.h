@@ -13,10 +13,10 @@
 
 #include "common/base/clock.h"
 #include "common/telemetry/metrics.h"
-#include "common/transfer/host_link.h"
 #include "decode_service/grammar_threads.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
+#include "transfer/host_link.h"
 
 namespace baton::decode_service {
 

@@ -1,4 +1,4 @@
-#include "common/device/core_share.h"
+#include "engine/device/core_share.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/device/thread_pool.h"
+#include "engine/device/thread_pool.h"
 
 namespace baton::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/device/thread_pool.h"
+#include "engine/device/thread_pool.h"
 
 #include <gtest/gtest.h>
 

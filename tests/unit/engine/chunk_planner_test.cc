@@ -1,4 +1,4 @@
-#include "common/engine/chunk_planner.h"
+#include "engine/chunk_planner.h"
 
 #include <gtest/gtest.h>
 

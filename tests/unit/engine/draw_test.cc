@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "common/engine/engine.h"
-#include "common/engine/solo.h"
+#include "engine/engine.h"
+#include "engine/solo.h"
 
 namespace baton::engine {
 namespace {

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string>
 
-#include "common/engine/engine.h"
-#include "common/model/expert_packing.h"
+#include "engine/engine.h"
+#include "engine/model/expert_packing.h"
 
 namespace baton::engine {
 namespace {

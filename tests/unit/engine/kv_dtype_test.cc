@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 
 namespace baton::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/engine/loop.h"
+#include "engine/loop.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/engine/measure.h"
+#include "engine/measure.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/engine/rank_threads.h"
+#include "engine/rank_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "common/kernels/collective.h"
+#include "engine/kernels/collective.h"
 
 namespace baton::engine {
 namespace {

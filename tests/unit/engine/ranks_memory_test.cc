@@ -1,5 +1,5 @@
 // Copies and fences of a group's joint store reach the ranks' own memories.
-#include "common/engine/ranks_memory.h"
+#include "engine/ranks_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/engine/sequence_kv.h"
+#include "engine/sequence_kv.h"
 
 #include <gtest/gtest.h>
 

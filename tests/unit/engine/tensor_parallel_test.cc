@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 
 namespace baton::engine {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/engine/engine.h"
+#include "engine/engine.h"
 
 namespace baton::engine {
 namespace {

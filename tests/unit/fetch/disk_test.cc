@@ -3,16 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "absl/synchronization/notification.h"
-#include "common/fetch/disk_client.h"
-#include "common/fetch/disk_source.h"
-#include "common/fetch/prefix_prefetch.h"
-#include "common/fetch/write_behind.h"
-#include "common/kv/tier/disk_store.h"
-#include "common/kv/tier/patient_folder.h"
-#include "common/kv/tier/shared_store.h"
+#include "engine/kv/tier/disk_store.h"
+#include "engine/kv/tier/patient_folder.h"
+#include "engine/kv/tier/shared_store.h"
 #include "tests/fakes/faulty_folder.h"
 #include "tests/patience.h"
 #include "tests/unit/fetch/two_workers.h"
+#include "transfer/fetch/disk_client.h"
+#include "transfer/fetch/disk_source.h"
+#include "transfer/fetch/prefix_prefetch.h"
+#include "transfer/fetch/write_behind.h"
 
 namespace baton::fetch {
 namespace {

@@ -1,6 +1,6 @@
 // A fetch over a scripted link: what a holder, a network or a restart can do to it, and that none of it
 // leaves a wrong byte or a block behind.
-#include "common/fetch/fetch.h"
+#include "transfer/fetch/fetch.h"
 
 #include <gmock/gmock.h>
 

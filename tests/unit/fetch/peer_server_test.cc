@@ -1,11 +1,11 @@
 // The serving end: it pins what it ships, comes after its own worker's needs, and keeps its bounds.
-#include "common/fetch/peer_server.h"
+#include "transfer/fetch/peer_server.h"
 
 #include <gmock/gmock.h>
 
-#include "common/fetch/blocks_service.h"
-#include "common/transfer/fingerprint_wire.h"
 #include "tests/unit/fetch/two_workers.h"
+#include "transfer/fetch/blocks_service.h"
+#include "transfer/fingerprint_wire.h"
 
 namespace baton::fetch {
 namespace {

@@ -1,5 +1,5 @@
 // A prefetch: blocks come into the cache one by one, and a prompt that waits holds none of them in the end.
-#include "common/fetch/prefix_prefetch.h"
+#include "transfer/fetch/prefix_prefetch.h"
 
 #include "tests/unit/fetch/two_workers.h"
 

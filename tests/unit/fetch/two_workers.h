@@ -8,11 +8,11 @@
 #include <random>
 #include <vector>
 
-#include "common/engine/sequence_kv.h"
-#include "common/fetch/fetcher.h"
-#include "common/fetch/peer_server.h"
-#include "common/transfer/host_link.h"
+#include "engine/sequence_kv.h"
 #include "tests/fakes/direct_fetch_client.h"
+#include "transfer/fetch/fetcher.h"
+#include "transfer/fetch/peer_server.h"
+#include "transfer/host_link.h"
 
 namespace baton::fetch {
 

@@ -1,4 +1,4 @@
-#include "common/forecast/prefill_forecast.h"
+#include "protocol/forecast/prefill_forecast.h"
 
 #include <gtest/gtest.h>
 

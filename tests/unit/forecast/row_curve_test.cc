@@ -1,4 +1,4 @@
-#include "common/forecast/row_curve.h"
+#include "protocol/forecast/row_curve.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/forecast/step_forecast.h"
+#include "protocol/forecast/step_forecast.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/forecast/transfer_forecast.h"
+#include "protocol/forecast/transfer_forecast.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/gguf/block_format.h"
+#include "text/gguf/block_format.h"
 
 #include <gtest/gtest.h>
 

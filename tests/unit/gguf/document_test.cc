@@ -1,4 +1,4 @@
-#include "common/gguf/document.h"
+#include "text/gguf/document.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

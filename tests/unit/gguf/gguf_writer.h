@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/gguf/document.h"
+#include "text/gguf/document.h"
 
 namespace baton::gguf {
 

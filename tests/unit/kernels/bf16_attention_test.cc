@@ -1,6 +1,6 @@
 // Attention over KV in bfloat16 (cpu-kv-bf16x32/1) against its definition in plain code (bf16_attention.h):
 // the same bits for every instruction set, head, window and chunk.
-#include "common/kernels/cpu/bf16_attention.h"
+#include "engine/kernels/cpu/bf16_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <cstring>
 #include <limits>
 
-#include "common/kernels/cpu/attention.h"
-#include "common/kernels/cpu/bf16_tiles.h"
-#include "common/kv/store/kv_codec.h"
+#include "engine/kernels/cpu/attention.h"
+#include "engine/kernels/cpu/bf16_tiles.h"
+#include "engine/kv/store/kv_codec.h"
 #include "tests/unit/kernels/trial.h"
 
 namespace baton::kernels {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "common/kernels/cpu/bf16_tiles.h"
+#include "engine/kernels/cpu/bf16_tiles.h"
 #include "tests/unit/kernels/trial.h"
 
 namespace baton::kernels::cpu {

@@ -5,9 +5,9 @@
 #include <random>
 #include <set>
 
-#include "common/kernels/cuda/plan.h"
-#include "common/kernels/verify_rows.h"
 #include "decode_service/drafting/drafter.h"
+#include "engine/kernels/cuda/plan.h"
+#include "engine/kernels/verify_rows.h"
 
 namespace baton::kernels::cuda {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/kernels/kernels.h"
-#include "common/sampling/sampler.h"
+#include "engine/kernels/kernels.h"
+#include "engine/sampling/sampler.h"
 
 namespace baton::kernels {
 

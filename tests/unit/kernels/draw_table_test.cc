@@ -1,5 +1,5 @@
 // Where kernels find the draws of a step in what is uploaded.
-#include "common/kernels/cuda/draw_table.h"
+#include "engine/kernels/cuda/draw_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Mixtures of experts: Route against its definition, and the grouped products against single ones. What is
 // promised to the bit is compared by bits: a row's result is that of the row alone, whatever is beside it.
-#include "common/kernels/experts.h"
+#include "engine/kernels/experts.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "common/kernels/collective.h"
+#include "engine/kernels/collective.h"
 #include "tests/unit/kernels/integers.h"
 
 namespace baton::kernels {

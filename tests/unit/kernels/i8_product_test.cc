@@ -6,7 +6,7 @@
 #include <limits>
 #include <thread>
 
-#include "common/kernels/collective.h"
+#include "engine/kernels/collective.h"
 #include "tests/unit/kernels/integers.h"
 
 namespace baton::kernels {

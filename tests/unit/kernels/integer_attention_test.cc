@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "common/kv/store/kv_codec.h"
+#include "engine/kv/store/kv_codec.h"
 #include "tests/unit/kernels/trial.h"
 
 namespace baton::kernels {

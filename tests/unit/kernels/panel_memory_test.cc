@@ -1,4 +1,4 @@
-#include "common/kernels/cpu/panel_memory.h"
+#include "engine/kernels/cpu/panel_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which prefill kernel a GPU gets, and what the operator is told; no GPU needed.
-#include "common/kernels/cuda/prefill_choice.h"
+#include "engine/kernels/cuda/prefill_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A check that passes, fails, crashes or never ends, as the worker that waits for it sees it.
-#include "common/kernels/cuda/proof_process.h"
+#include "engine/kernels/cuda/proof_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

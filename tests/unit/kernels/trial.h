@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "common/kernels/kernels.h"
+#include "engine/kernels/kernels.h"
 
 namespace baton::kernels {
 

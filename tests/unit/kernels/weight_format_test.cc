@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/kernels/cpu/format.h"
+#include "engine/kernels/cpu/format.h"
 #include "tests/unit/kernels/trial.h"
 
 namespace baton::kernels::cpu {

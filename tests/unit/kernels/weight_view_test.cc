@@ -1,4 +1,4 @@
-#include "common/kernels/weight_view.h"
+#include "engine/kernels/weight_view.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

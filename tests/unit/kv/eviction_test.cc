@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 #include "tests/seed.h"
 
 namespace baton::kv {

@@ -1,4 +1,4 @@
-#include "common/kv/store/i4_vector.h"
+#include "engine/kv/store/i4_vector.h"
 
 #include <gtest/gtest.h>
 

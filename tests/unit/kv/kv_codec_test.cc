@@ -1,4 +1,4 @@
-#include "common/kv/store/kv_codec.h"
+#include "engine/kv/store/kv_codec.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/kv/store/kv_store.h"
+#include "engine/kv/store/kv_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

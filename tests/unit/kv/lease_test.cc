@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 
 namespace baton::kv {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/kv/index/prompt_chain.h"
+#include "protocol/prompt_chain.h"
 
 #include <gtest/gtest.h>
 

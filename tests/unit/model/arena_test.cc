@@ -1,4 +1,4 @@
-#include "common/model/arena.h"
+#include "engine/model/arena.h"
 
 #include <gtest/gtest.h>
 

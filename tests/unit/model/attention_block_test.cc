@@ -1,4 +1,4 @@
-#include "common/model/attention_block.h"
+#include "engine/model/attention_block.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "common/kernels/kernels.h"
+#include "engine/kernels/kernels.h"
 
 namespace baton::model {
 

@@ -1,4 +1,4 @@
-#include "common/model/checkpoint.h"
+#include "engine/model/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

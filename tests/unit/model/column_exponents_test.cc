@@ -1,4 +1,4 @@
-#include "common/model/column_exponents.h"
+#include "engine/model/column_exponents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <limits>
 #include <set>
 
-#include "common/model/measure_columns.h"
-#include "common/model/weights.h"
+#include "engine/model/measure_columns.h"
+#include "engine/model/weights.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {

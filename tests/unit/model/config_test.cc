@@ -1,10 +1,10 @@
-#include "common/model/config/config.h"
+#include "text/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/model/config/family.h"
 #include "nlohmann/json.hpp"
+#include "text/config/family.h"
 
 namespace baton::model {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/model/decoder.h"
+#include "engine/model/decoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

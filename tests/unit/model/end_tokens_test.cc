@@ -1,10 +1,10 @@
-#include "common/model/config/end_tokens.h"
+#include "text/config/end_tokens.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/model/config/config.h"
 #include "tests/unit/model/model_folder.h"
+#include "text/config/config.h"
 
 namespace baton::model {
 namespace {

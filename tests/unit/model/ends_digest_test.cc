@@ -1,4 +1,4 @@
-#include "common/model/config/ends_digest.h"
+#include "text/config/ends_digest.h"
 
 #include <gtest/gtest.h>
 

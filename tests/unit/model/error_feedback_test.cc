@@ -1,4 +1,4 @@
-#include "common/model/error_feedback.h"
+#include "engine/model/error_feedback.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

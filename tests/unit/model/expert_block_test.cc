@@ -1,6 +1,6 @@
 // Mixtures of experts in a whole model: over ranks, in other precisions, and what their observer is told.
 // (Bits under any schedule are DecoderNumbersTest's, logits the golden tests'.)
-#include "common/model/expert_block.h"
+#include "engine/model/expert_block.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <map>
 #include <thread>
 
-#include "common/kernels/collective.h"
-#include "common/model/decoder.h"
+#include "engine/kernels/collective.h"
+#include "engine/model/decoder.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {

@@ -1,6 +1,6 @@
 // The file of packed experts: what was written is read back; whatever is wrong with it is an error that says
 // so, and a disk that is full leaves nothing behind.
-#include "common/model/expert_file.h"
+#include "engine/model/expert_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

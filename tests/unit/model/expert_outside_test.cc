@@ -8,9 +8,9 @@
 #include <fstream>
 #include <random>
 
-#include "common/model/decoder.h"
-#include "common/model/expert_packing.h"
-#include "common/model/expert_store.h"
+#include "engine/model/decoder.h"
+#include "engine/model/expert_packing.h"
+#include "engine/model/expert_store.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {

@@ -1,6 +1,6 @@
 // The store of experts over a far memory that is scripted: what is read when, what goes, and what faults
 // become. Every expert that is held has its own bytes, whatever happened before.
-#include "common/model/expert_store.h"
+#include "engine/model/expert_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

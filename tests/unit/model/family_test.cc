@@ -1,5 +1,5 @@
 // Options of single families: what is read, and what is refused by name.
-#include "common/model/config/family.h"
+#include "text/config/family.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <fstream>
 #include <string>
 
-#include "common/model/config/config.h"
-#include "common/model/rope.h"
+#include "engine/model/rope.h"
 #include "nlohmann/json.hpp"
+#include "text/config/config.h"
 
 namespace baton::model {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/model/feed_forward.h"
+#include "engine/model/feed_forward.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/model/fingerprint.h"
+#include "engine/model/fingerprint.h"
 
 #include <gtest/gtest.h>
 

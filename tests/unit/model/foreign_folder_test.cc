@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/model/decoder.h"
-#include "common/model/summary.h"
+#include "engine/model/decoder.h"
+#include "engine/model/summary.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {

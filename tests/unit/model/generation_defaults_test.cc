@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/model/config/config.h"
 #include "tests/unit/model/model_folder.h"
+#include "text/config/config.h"
 
 namespace baton::model {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "common/model/decoder.h"
-#include "common/model/quantized_folder.h"
-#include "common/model/summary.h"
+#include "engine/model/decoder.h"
+#include "engine/model/quantized_folder.h"
+#include "engine/model/summary.h"
 #include "tests/unit/model/gguf_of_folder.h"
 #include "tests/unit/model/model_folder.h"
 

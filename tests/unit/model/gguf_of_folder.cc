@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
-#include "common/model/checkpoint.h"
-#include "common/model/config/config.h"
+#include "engine/model/checkpoint.h"
+#include "text/config/config.h"
 
 namespace baton::model {
 namespace {

@@ -1,8 +1,8 @@
-#include "common/model/head.h"
+#include "engine/model/head.h"
 
 #include <gtest/gtest.h>
 
-#include "common/kernels/collective.h"
+#include "engine/kernels/collective.h"
 #include "tests/unit/model/block_fixture.h"
 
 namespace baton::model {

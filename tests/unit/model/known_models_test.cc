@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/model/config/config.h"
-#include "common/model/config/family.h"
-#include "common/model/config/gguf_config.h"
-#include "common/model/config/quantization.h"
-#include "common/model/shard.h"
-#include "common/model/weights.h"
+#include "engine/model/shard.h"
+#include "engine/model/weights.h"
+#include "text/config/config.h"
+#include "text/config/family.h"
+#include "text/config/gguf_config.h"
+#include "text/config/quantization.h"
 
 namespace baton::model {
 namespace {
@@ -26,7 +26,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr char kPageHead[] =
-    R"(<!-- Made by tests/unit/model/known_models_test.cc from the tables in common/model/config. Change those. -->
+    R"(<!-- Made by tests/unit/model/known_models_test.cc from the tables in text/config. Change those. -->
 # Models that load
 
 A model folder loads if its `architectures`, or without these its `model_type`, stands here; any other is refused by name, and so is

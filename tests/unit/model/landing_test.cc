@@ -1,5 +1,5 @@
 // Landed KV against the KV that the same keys and values have where they stand.
-#include "common/model/landing.h"
+#include "engine/model/landing.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <random>
 
-#include "common/kv/store/kv_codec.h"
-#include "common/model/rope.h"
+#include "engine/kv/store/kv_codec.h"
+#include "engine/model/rope.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::model {

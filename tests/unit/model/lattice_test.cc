@@ -1,4 +1,4 @@
-#include "common/model/lattice.h"
+#include "engine/model/lattice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/model/config/model_path.h"
+#include "text/config/model_path.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/model/checkpoint.h"
-#include "common/model/config/config.h"
+#include "engine/model/checkpoint.h"
 #include "tests/unit/model/model_folder.h"
+#include "text/config/config.h"
 
 namespace baton::model {
 namespace {

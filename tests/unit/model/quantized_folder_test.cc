@@ -1,4 +1,4 @@
-#include "common/model/quantized_folder.h"
+#include "engine/model/quantized_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@
 #include <numeric>
 #include <vector>
 
-#include "common/model/checkpoint.h"
-#include "common/model/config/quantization.h"
-#include "common/model/decoder.h"
-#include "common/model/measure_columns.h"
-#include "common/model/stored_matrix.h"
-#include "common/model/summary.h"
-#include "common/model/weights.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/decoder.h"
+#include "engine/model/measure_columns.h"
+#include "engine/model/stored_matrix.h"
+#include "engine/model/summary.h"
+#include "engine/model/weights.h"
 #include "tests/unit/model/model_folder.h"
+#include "text/config/quantization.h"
 
 namespace baton::model {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/model/quantizer.h"
+#include "engine/model/quantizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

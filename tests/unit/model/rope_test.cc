@@ -1,4 +1,4 @@
-#include "common/model/rope.h"
+#include "engine/model/rope.h"
 
 #include <gtest/gtest.h>
 

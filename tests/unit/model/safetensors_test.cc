@@ -1,4 +1,4 @@
-#include "common/model/safetensors.h"
+#include "engine/model/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

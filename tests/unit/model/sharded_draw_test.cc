@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "common/base/random.h"
-#include "common/kernels/collective.h"
-#include "common/model/decoder.h"
+#include "engine/kernels/collective.h"
+#include "engine/model/decoder.h"
 #include "tests/fakes/far_memory.h"
 
 namespace baton::model {

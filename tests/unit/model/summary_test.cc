@@ -1,9 +1,9 @@
-#include "common/model/summary.h"
+#include "engine/model/summary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/model/decoder.h"
+#include "engine/model/decoder.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {

@@ -1,4 +1,4 @@
-#include "common/model/tensor_loader.h"
+#include "engine/model/tensor_loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "common/model/quantized_folder.h"
+#include "engine/model/quantized_folder.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {

@@ -1,7 +1,7 @@
 // Grammars of calls against the parser: what a grammar lets a random walk write, the parser reads as calls of
 // the tools that were offered, with arguments that obey; and the way in which each format is written by its
 // models obeys the grammar.
-#include "common/output/call_grammar.h"
+#include "text/output/call_grammar.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,9 +10,9 @@
 #include <map>
 #include <sstream>
 
-#include "common/text/grammar.h"
 #include "nlohmann/json.hpp"
 #include "tests/unit/output/parsed.h"
+#include "text/grammar.h"
 
 namespace baton::output {
 namespace {

@@ -1,13 +1,13 @@
-#include "common/output/constraint.h"
+#include "text/output/constraint.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/output/schema_names.h"
-#include "common/output/structural_tags.h"
-#include "common/text/grammar.h"
-#include "common/text/tokenizer.h"
+#include "text/grammar.h"
+#include "text/output/schema_names.h"
+#include "text/output/structural_tags.h"
+#include "text/tokenizer.h"
 
 namespace baton::output {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/output/format_choice.h"
+#include "text/output/format_choice.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

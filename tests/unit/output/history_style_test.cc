@@ -1,4 +1,4 @@
-#include "common/output/history_style.h"
+#include "text/output/history_style.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/output/lexer.h"
+#include "text/output/lexer.h"
 
 #include <gmock/gmock.h>
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/output/parser.h"
-#include "common/text/detokenizer.h"
+#include "text/detokenizer.h"
+#include "text/output/parser.h"
 
 namespace baton::output {
 

@@ -1,4 +1,4 @@
-#include "common/output/parser.h"
+#include "text/output/parser.h"
 
 #include <gmock/gmock.h>
 

@@ -1,15 +1,15 @@
 // Arguments that are not one JSON object: which texts of a call the grammar of a schema takes, and what a
 // parser makes of them that knows which parameters are texts.
-#include "common/output/raw_arguments.h"
+#include "text/output/raw_arguments.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <optional>
 
-#include "common/output/call_grammar.h"
-#include "common/text/grammar.h"
 #include "tests/unit/output/parsed.h"
+#include "text/grammar.h"
+#include "text/output/call_grammar.h"
 
 namespace baton::output {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/output/stable_history.h"
+#include "text/output/stable_history.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/forecast/prefill_forecast.h"
+#include "protocol/forecast/prefill_forecast.h"
 #include "tests/seed.h"
 
 namespace baton::prefill_service {

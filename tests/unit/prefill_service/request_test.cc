@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/transfer/fingerprint_wire.h"
-#include "common/transfer/prompt_checksum.h"
+#include "transfer/fingerprint_wire.h"
+#include "transfer/prompt_checksum.h"
 
 namespace baton::prefill_service {
 namespace {

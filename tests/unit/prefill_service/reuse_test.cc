@@ -6,8 +6,8 @@
 #include <random>
 
 #include "common/base/check.h"
-#include "common/transfer/host_link.h"
 #include "prefill_service/scheduler.h"
+#include "transfer/host_link.h"
 
 namespace baton::prefill_service {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "common/base/check.h"
-#include "common/transfer/host_link.h"
+#include "transfer/host_link.h"
 
 namespace baton::prefill_service {
 namespace {

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "common/output/call_grammar.h"
-#include "common/text/grammar.h"
 #include "nlohmann/json.hpp"
 #include "router/api/answer_format.h"
+#include "text/grammar.h"
+#include "text/output/call_grammar.h"
 
 namespace baton::router {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "common/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace baton::router {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "common/sampling/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "tests/unit/sampling/specials.h"
 
 namespace baton::sampling {

@@ -1,4 +1,4 @@
-#include "common/sampling/ranking.h"
+#include "engine/sampling/ranking.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "common/sampling/softmax.h"
+#include "engine/sampling/softmax.h"
 
 namespace baton::sampling {
 namespace {

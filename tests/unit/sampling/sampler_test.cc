@@ -1,4 +1,4 @@
-#include "common/sampling/sampler.h"
+#include "engine/sampling/sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/sampling/softmax.h"
+#include "engine/sampling/softmax.h"
 
 #include <gtest/gtest.h>
 

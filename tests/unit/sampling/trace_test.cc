@@ -1,4 +1,4 @@
-#include "common/sampling/trace.h"
+#include "engine/sampling/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "common/base/random.h"
-#include "common/sampling/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "tests/unit/sampling/specials.h"
 
 namespace baton::sampling {

@@ -1,4 +1,4 @@
-#include "common/text/chat_template.h"
+#include "text/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-#include "common/text/detokenizer.h"
+#include "text/detokenizer.h"
 
 #include <gtest/gtest.h>
 
-#include "common/text/rust/baton_text.h"
 #include "tests/unit/text/tokenizer_folders.h"
+#include "text/rust/baton_text.h"
 
 namespace baton::text {
 namespace {

@@ -1,12 +1,12 @@
-#include "common/text/gguf_text.h"
+#include "text/gguf_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "common/text/tokenizer.h"
 #include "tests/unit/gguf/gguf_writer.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 namespace {

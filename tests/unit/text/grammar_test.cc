@@ -1,4 +1,4 @@
-#include "common/text/grammar.h"
+#include "text/grammar.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

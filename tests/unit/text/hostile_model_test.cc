@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/text/chat_template.h"
-#include "common/text/tokenizer.h"
 #include "tests/unit/text/tokenizer_folders.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 namespace {

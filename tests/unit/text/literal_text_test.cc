@@ -1,4 +1,4 @@
-#include "common/text/literal_text.h"
+#include "text/literal_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

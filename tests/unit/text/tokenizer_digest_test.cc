@@ -1,5 +1,5 @@
 // The digest of a tokenizer: some changes are to be seen in it, and others are not.
-#include "common/text/tokenizer_digest.h"
+#include "text/tokenizer_digest.h"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "common/text/tokenizer.h"
 #include "tests/seed.h"
+#include "text/tokenizer.h"
 
 namespace baton::text {
 

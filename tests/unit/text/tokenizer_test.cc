@@ -1,4 +1,4 @@
-#include "common/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Names, slots and who gives payloads up.
-#include "common/transfer/ucx/held_payloads.h"
+#include "transfer/ucx/held_payloads.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
-#include "common/transfer/intake.h"
+#include "transfer/intake.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/base/digest.h"
 #include "common/base/random.h"
-#include "common/transfer/host_link.h"
 #include "tests/fuzz/intake_operations.h"
 #include "tests/seed.h"
+#include "transfer/host_link.h"
 
 namespace baton::transfer {
 namespace {

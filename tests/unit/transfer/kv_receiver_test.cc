@@ -1,6 +1,6 @@
 // The receiving end of a stream of KV: when it is over, what its owner hears, and what stays while a write
 // has not ended.
-#include "common/transfer/kv_receiver.h"
+#include "transfer/kv_receiver.h"
 
 #include <gtest/gtest.h>
 

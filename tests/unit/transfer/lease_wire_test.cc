@@ -1,4 +1,4 @@
-#include "common/transfer/lease_wire.h"
+#include "transfer/lease_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

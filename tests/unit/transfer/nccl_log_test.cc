@@ -1,4 +1,4 @@
-#include "common/transfer/nccl/nccl_log.h"
+#include "transfer/nccl/nccl_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

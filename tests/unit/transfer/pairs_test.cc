@@ -1,5 +1,5 @@
 // The life of communicators, against a NCCL with scripted failures and a clock moved by hand.
-#include "common/transfer/nccl/pairs.h"
+#include "transfer/nccl/pairs.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,12 +1,12 @@
-#include "common/transfer/shipment.h"
+#include "transfer/shipment.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <memory>
 
-#include "common/transfer/host_link.h"
-#include "common/transfer/intake.h"
+#include "transfer/host_link.h"
+#include "transfer/intake.h"
 
 namespace baton::transfer {
 namespace {

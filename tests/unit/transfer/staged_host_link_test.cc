@@ -1,5 +1,5 @@
 // The host link for KV on a device: the thread that issues work waits for none of it.
-#include "common/transfer/staged_host_link.h"
+#include "transfer/staged_host_link.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The runs of a slab: sizes, neighbours, and that nothing is lost or given out twice.
-#include "common/transfer/nccl/staging.h"
+#include "transfer/nccl/staging.h"
 
 #include <gtest/gtest.h>
 

@@ -10,9 +10,9 @@
 #include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
-#include "common/worker/watch_hub.h"
-#include "common/worker/worker_service.h"
 #include "tests/patience.h"
+#include "worker/watch_hub.h"
+#include "worker/worker_service.h"
 
 namespace baton::worker {
 namespace {

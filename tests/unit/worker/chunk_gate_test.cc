@@ -1,4 +1,4 @@
-#include "common/worker/chunk_gate.h"
+#include "worker/chunk_gate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/worker/expert_probe.h"
+#include "worker/expert_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What a worker's process sets before it touches a GPU: for GPUs alone, and never against the operator.
-#include "common/worker/gpu_start.h"
+#include "worker/gpu_start.h"
 
 #include <gtest/gtest.h>
 

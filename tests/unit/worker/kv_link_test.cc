@@ -1,4 +1,4 @@
-#include "common/worker/kv_link.h"
+#include "worker/kv_link.h"
 
 #include <gtest/gtest.h>
 

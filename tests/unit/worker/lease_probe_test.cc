@@ -1,11 +1,11 @@
-#include "common/worker/lease_probe.h"
+#include "worker/lease_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "common/kv/index/block_pool.h"
+#include "engine/kv/index/block_pool.h"
 
 namespace baton::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/worker/link_machine.h"
+#include "worker/link_machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/worker/watch_hub.h"
+#include "worker/watch_hub.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/worker/worker_runtime.h"
+#include "worker/worker_runtime.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 #include "baton/fleet/v1/prefill.grpc.pb.h"
 #include "baton/fleet/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
-#include "common/worker/step_gate.h"
 #include "tests/patience.h"
+#include "worker/step_gate.h"
 
 namespace baton::worker {
 namespace {

@@ -1,6 +1,6 @@
 // The contract of the store: what is read is what was written, or a miss, whatever the disk does and whenever
 // the process dies.
-#include "common/kv/tier/disk_store.h"
+#include "engine/kv/tier/disk_store.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

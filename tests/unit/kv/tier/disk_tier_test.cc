@@ -1,5 +1,5 @@
 // The threads around the store: what is accepted is written, what is slow is not waited for.
-#include "common/kv/tier/disk_tier.h"
+#include "engine/kv/tier/disk_tier.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // A folder that hangs holds its callers up once, for the patience, and nobody afterwards.
-#include "common/kv/tier/patient_folder.h"
+#include "engine/kv/tier/patient_folder.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/synchronization/mutex.h"
-#include "common/kv/tier/record.h"
+#include "engine/kv/tier/record.h"
 #include "tests/fakes/faulty_folder.h"
 #include "tests/patience.h"
 

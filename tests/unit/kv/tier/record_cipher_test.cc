@@ -1,6 +1,6 @@
 // Encrypted records: nobody reads them without the key or makes one that is taken for a block, and whatever
 // is wrong with them, with the key or with its file is a miss.
-#include "common/kv/tier/record_cipher.h"
+#include "engine/kv/tier/record_cipher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The contract of a folder that several workers have: what one publishes the others read, bit for bit or not
 // at all, whatever happens to the files, whoever dies, and however many write and remove at once. Real files.
-#include "common/kv/tier/shared_store.h"
+#include "engine/kv/tier/shared_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
-#include "common/kv/tier/patient_folder.h"
+#include "engine/kv/tier/patient_folder.h"
 #include "tests/fakes/faulty_folder.h"
 #include "tests/patience.h"
 #include "tests/seed.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/kv/tier/block_store.h"
+#include "engine/kv/tier/block_store.h"
 
 namespace baton::kv::tier {
 

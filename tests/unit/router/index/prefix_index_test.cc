@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/kv/index/block_hash.h"
+#include "protocol/block_hash.h"
 #include "tests/fuzz/prefix_index_operations.h"
 
 namespace baton::router::index {

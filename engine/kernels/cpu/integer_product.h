@@ -1,0 +1,124 @@
+// What the formats of integer weights share (format_i8.cc, format_i4.cc): rows of x as integers, and the way
+// from exact sums to floats. Both are the definition of cpu-i8/1, and, of rows that ColumnTransform has been
+// applied to (as floats, each sum and product rounded once), of cpu-i8/2:
+//
+//   row of x:  a[k] = x[k] * (127 / max|x|), to the nearest integer, ties to even; d = max|x| / 127
+//   out[m][n] = float(sum over k of a[m][k] w[n][k]) * (d[m] * s[n]) (+ bias[n])
+//
+// The sum is an exact int32, whatever order, width or thread adds it up. It becomes a float once (to the
+// nearest, ties to even); the product of the scales, the product with it and the sum with the bias are
+// rounded once each. A row whose largest magnitude is below 2^-100 counts as zeros (d = 0), and one with
+// an infinity or a NaN makes NaNs (d = NaN, a = 0). All instruction sets do precisely this. Pure functions,
+// any thread.
+#pragma once
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/cpu/format.h"
+
+namespace baton::kernels::cpu {
+
+// Columns whose sum of products stays within 32 bits, with weights as bytes up to 255.
+inline constexpr int64_t kMostIntegerColumns = INT_MAX / (127 * 255);
+// Rows of x that go through a panel together: their sums take 24 KiB.
+inline constexpr int64_t kIntegerChunkRows = 96;
+
+// What a quantized row of x begins with; its integers follow.
+struct IntegerRowHead {
+  float scale;  // an integer times this is about the number that it stands for
+  int32_t sum;  // of the integers
+};
+
+IntegerRowHead HeadOf(const std::byte* row);
+
+// The integers of a row of x [cols], with the `largest` magnitude that sets their scale.
+template <Isa isa>
+IntegerRowHead QuantizeRow(const float* x, int64_t cols, int32_t largest, int8_t* out);
+// IntegerKernel::largest
+template <Isa isa>
+int32_t LargestOfRow(const float* x, int64_t cols);
+// Rows of sums become rows of job.out: row `first` of the job is the first of them. scales [64].
+template <Isa isa>
+void ScaleRows(const PanelProduct& job, const float* scales, int64_t first, int64_t rows, const int32_t* sums,
+               int64_t stride);
+
+// A format's products. Of `Integers` they take, all static, and templates by Isa but for the last:
+//   int64_t RowBytes(cols), void Quantize(x, cols, largest, row): as in IntegerKernel, any number of bytes
+//   void SumChunk(job, first, rows, sums): up to kIntegerChunkRows rows of the job from row `first` on, into
+//     sums [rows][64]
+//   void SumAbreast(job, sums): one row of x and all panels of the job, sums [panels][64]
+//   const float* ScalesOf(panel, cols): [64]
+template <class Integers, Isa isa>
+struct IntegerProduct {
+  static int64_t RowBytes(int64_t cols) { return (Integers::template RowBytes<isa>(cols) + 63) / 64 * 64; }
+  static void Sum(const PanelProduct& job, int32_t* sums, int64_t stride) {
+    int32_t chunk[kIntegerChunkRows * kPanelRows];
+    for (int64_t first = 0; first < job.rows; first += kIntegerChunkRows) {
+      const int64_t rows = std::min(kIntegerChunkRows, job.rows - first);
+      Integers::template SumChunk<isa>(job, first, rows, chunk);
+      for (int64_t r = 0; r < rows; ++r) {
+        std::copy_n(chunk + r * kPanelRows, job.width, sums + (first + r) * stride);
+      }
+    }
+  }
+  static void Finish(const PanelProduct& job, const int32_t* sums, int64_t stride) {
+    ScaleRows<isa>(job, Integers::ScalesOf(job.panel, job.depth), 0, job.rows, sums, stride);
+  }
+  static void Multiply(const PanelProduct& job) {
+    int32_t sums[kIntegerChunkRows * kPanelRows];
+    if (job.panels > 1) {
+      Integers::template SumAbreast<isa>(job, sums);
+      for (int p = 0; p < job.panels; ++p) {
+        const PanelProduct one = job.Of(p);
+        ScaleRows<isa>(one, Integers::ScalesOf(one.panel, one.depth), 0, 1, sums + p * kPanelRows,
+                       kPanelRows);
+      }
+      return;
+    }
+    for (int64_t first = 0; first < job.rows; first += kIntegerChunkRows) {
+      const int64_t rows = std::min(kIntegerChunkRows, job.rows - first);
+      Integers::template SumChunk<isa>(job, first, rows, sums);
+      ScaleRows<isa>(job, Integers::ScalesOf(job.panel, job.depth), first, rows, sums, kPanelRows);
+    }
+  }
+  static constexpr IntegerKernel kKernel = {.row_bytes = &RowBytes,
+                                            .largest = &LargestOfRow<isa>,
+                                            .quantize = &Integers::template Quantize<isa>,
+                                            .sum = &Sum,
+                                            .finish = &Finish};
+};
+
+template <class Integers>
+WeightFormat::Product IntegerProductFor(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline:
+      return &IntegerProduct<Integers, Isa::kBaseline>::Multiply;
+    case Isa::kAvx2:
+      return &IntegerProduct<Integers, Isa::kAvx2>::Multiply;
+    case Isa::kAvx512:
+      return &IntegerProduct<Integers, Isa::kAvx512>::Multiply;
+    case Isa::kAvx512Vnni:
+      return &IntegerProduct<Integers, Isa::kAvx512Vnni>::Multiply;
+  }
+  return nullptr;
+}
+
+template <class Integers>
+const IntegerKernel* IntegerKernelFor(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline:
+      return &IntegerProduct<Integers, Isa::kBaseline>::kKernel;
+    case Isa::kAvx2:
+      return &IntegerProduct<Integers, Isa::kAvx2>::kKernel;
+    case Isa::kAvx512:
+      return &IntegerProduct<Integers, Isa::kAvx512>::kKernel;
+    case Isa::kAvx512Vnni:
+      return &IntegerProduct<Integers, Isa::kAvx512Vnni>::kKernel;
+  }
+  return nullptr;
+}
+
+}  // namespace baton::kernels::cpu
