@@ -8,6 +8,7 @@
 
 #include "cli/show/summary.h"
 #include "common/base/digest.h"
+#include "gateway/mapping/sampling_json.h"
 
 namespace baton::cli {
 namespace {
@@ -17,16 +18,10 @@ using Json = nlohmann::ordered_json;
 // A router allows 8 choices; an index beyond this is not from a Baton router.
 constexpr uint32_t kMaxChoices = 64;
 
-Json BytesToJson(const std::string& bytes) {
-  Json list = Json::array();
-  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
-  return list;
-}
-
 Json LogprobToJson(const v1::TokenLogprob& logprob) {
   return {{"token_id", logprob.token_id()},
           {"logprob", logprob.logprob()},
-          {"bytes", BytesToJson(logprob.bytes())}};
+          {"bytes", gateway::BytesJson(logprob.bytes())}};
 }
 
 Json StepsToJson(const std::vector<v1::StepLogprobs>& steps) {
@@ -36,48 +31,6 @@ Json StepsToJson(const std::vector<v1::StepLogprobs>& steps) {
     entry["top"] = Json::array();
     for (const v1::TokenLogprob& top : step.top()) entry["top"].push_back(LogprobToJson(top));
     result.push_back(std::move(entry));
-  }
-  return result;
-}
-
-std::string_view HowName(v1::SamplingTrace::How how) {
-  switch (how) {
-    case v1::SamplingTrace::HOW_DRAWN:
-      return "drawn";
-    case v1::SamplingTrace::HOW_GREEDY:
-      return "greedy";
-    case v1::SamplingTrace::HOW_FORCED:
-      return "forced";
-    default:
-      return "unspecified";
-  }
-}
-
-// By the names of the wire.
-Json TracesToJson(const std::vector<v1::SamplingTrace>& traces) {
-  Json result = Json::array();
-  for (const v1::SamplingTrace& trace : traces) {
-    Json likeliest = Json::array();
-    for (const v1::TokenTrace& token : trace.likeliest()) {
-      likeliest.push_back({{"token_id", token.token_id()},
-                           {"token", token.bytes()},
-                           {"bytes", BytesToJson(token.bytes())},
-                           {"logit", token.logit()},
-                           {"adjusted_logit", token.adjusted_logit()},
-                           {"probability", token.probability()},
-                           {"tempered_probability", token.tempered_probability()},
-                           {"drawn_probability", token.drawn_probability()}});
-    }
-    result.push_back({{"how", HowName(trace.how())},
-                      {"token_id", trace.token_id()},
-                      {"vocabulary", trace.vocabulary()},
-                      {"after_constraint", trace.after_constraint()},
-                      {"after_temperature", trace.after_temperature()},
-                      {"after_top_k", trace.after_top_k()},
-                      {"after_top_p", trace.after_top_p()},
-                      {"after_min_p", trace.after_min_p()},
-                      {"uniform", trace.has_uniform() ? Json(trace.uniform()) : Json(nullptr)},
-                      {"likeliest", std::move(likeliest)}});
   }
   return result;
 }
@@ -204,7 +157,8 @@ Json Answer::ToJson() const {
     if (!choice.token_ids.empty()) entry["token_ids"] = choice.token_ids;
     if (!choice.logprobs.empty()) entry["logprobs"] = StepsToJson(choice.logprobs);
     if (!choice.logits_digests.empty()) entry["logits_digests"] = choice.logits_digests;
-    if (!choice.sampling.empty()) entry["sampling"] = TracesToJson(choice.sampling);
+    for (const v1::SamplingTrace& trace : choice.sampling)
+      entry["sampling"].push_back(gateway::TraceJson(trace));
     if (choice.finished) {
       entry["finish_reason"] = ReasonName(choice.end.reason());
       if (!choice.end.stop_match().empty()) entry["stop_match"] = choice.end.stop_match();

@@ -32,9 +32,9 @@ const std::vector<std::string>& SmallWorkerFlags() {
 // Flags that `baton serve` sets for each worker.
 const std::set<std::string>& SetByPlace() {
   static const auto& names = *new std::set<std::string>{
-      "--model",   "--model-name",     "--worker-id",        "--listen",       "--metrics",
-      "--devices", "--share-cores",    "--tls-cert",         "--tls-key",      "--tls-ca",
-      "--kv-disk", "--fleet-key-file", "--exit-with-parent", "--tls-peer-name"};
+      "--model",          "--model-name",       "--worker-id",    "--listen",  "--metrics",
+      "--devices",        "--share-cores",      "--tls-cert",     "--tls-key", "--tls-ca",
+      "--fleet-key-file", "--exit-with-parent", "--tls-peer-name"};
   return names;
 }
 
@@ -198,8 +198,7 @@ absl::Status NameProcesses(ServedModels* served) {
     if (!is_new) {
       return absl::InvalidArgumentError(
           fmt::format("the processes of {} and {} would have the same names: give one of them a name that "
-                      "differs in letters "
-                      "or digits",
+                      "differs in letters or digits",
                       at->second, model.name));
     }
   }

@@ -60,7 +60,7 @@ absl::StatusOr<std::string> Joined(const Json& parts) {
   return text;
 }
 
-absl::StatusOr<std::optional<v1::Moderation::Policy>> ModeOf(JsonObject& policy, std::string_view name) {
+absl::StatusOr<std::optional<v1::Moderation::Policy>> PolicyIn(JsonObject& policy, std::string_view name) {
   const Json* const side = policy.Find(name);  // null: absent
   if (side == nullptr) return std::nullopt;
   BATON_ASSIGN_OR_RETURN(JsonObject fields, policy.Inside(*side, policy.Path(name)));
@@ -111,8 +111,8 @@ absl::Status ReadModeration(JsonObject& body, v1::RequestOptions* options) {
   const Json* const policy = wanted.Find("policy");  // null: absent
   if (policy == nullptr) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(JsonObject sides, wanted.Inside(*policy, "moderation.policy"));
-  BATON_ASSIGN_OR_RETURN(const auto input, ModeOf(sides, "input"));
-  BATON_ASSIGN_OR_RETURN(const auto output, ModeOf(sides, "output"));
+  BATON_ASSIGN_OR_RETURN(const auto input, PolicyIn(sides, "input"));
+  BATON_ASSIGN_OR_RETURN(const auto output, PolicyIn(sides, "output"));
   if (input.has_value() && input != output.value_or(v1::Moderation::POLICY_SCORE)) {
     return sides.Wrong("input", "served here with the mode that the output has");
   }

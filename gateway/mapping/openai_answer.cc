@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gateway/mapping/moderation.h"
+#include "gateway/mapping/sampling_json.h"
 #include "gateway/mapping/sse.h"
 #include "gateway/mapping/warnings.h"
 
@@ -47,56 +48,15 @@ Json TimingOf(const v1::Finished& finished) {
           {"link", finished.relay().link()}};
 }
 
-Json Bytes(const std::string& bytes) {
-  Json list = Json::array();
-  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
-  return list;
-}
-
 Json TokenOf(const v1::TokenLogprob& token) {
-  return {{"token", token.bytes()}, {"logprob", token.logprob()}, {"bytes", Bytes(token.bytes())}};
+  return {{"token", token.bytes()}, {"logprob", token.logprob()}, {"bytes", BytesJson(token.bytes())}};
 }
 
-std::string_view HowOf(v1::SamplingTrace::How how) {
-  switch (how) {
-    case v1::SamplingTrace::HOW_DRAWN:
-      return "drawn";
-    case v1::SamplingTrace::HOW_GREEDY:
-      return "greedy";
-    case v1::SamplingTrace::HOW_FORCED:
-      return "forced";
-    default:
-      return "";
-  }
-}
-
-// The members of SamplingTrace, by its names. Null: there is no trace.
+// Null: there is no trace.
 Json SamplingOf(const auto& traces) {
   if (traces.empty()) return nullptr;
   Json list = Json::array();
-  for (const v1::SamplingTrace& trace : traces) {
-    Json likeliest = Json::array();
-    for (const v1::TokenTrace& token : trace.likeliest()) {
-      likeliest.push_back({{"token", token.bytes()},
-                           {"bytes", Bytes(token.bytes())},
-                           {"token_id", token.token_id()},
-                           {"logit", token.logit()},
-                           {"adjusted_logit", token.adjusted_logit()},
-                           {"probability", token.probability()},
-                           {"tempered_probability", token.tempered_probability()},
-                           {"drawn_probability", token.drawn_probability()}});
-    }
-    list.push_back({{"how", HowOf(trace.how())},
-                    {"token_id", trace.token_id()},
-                    {"vocabulary", trace.vocabulary()},
-                    {"after_constraint", trace.after_constraint()},
-                    {"after_temperature", trace.after_temperature()},
-                    {"after_top_k", trace.after_top_k()},
-                    {"after_top_p", trace.after_top_p()},
-                    {"after_min_p", trace.after_min_p()},
-                    {"uniform", trace.has_uniform() ? Json(trace.uniform()) : Json(nullptr)},
-                    {"likeliest", std::move(likeliest)}});
-  }
+  for (const v1::SamplingTrace& trace : traces) list.push_back(TraceJson(trace));
   return list;
 }
 
