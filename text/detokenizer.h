@@ -23,6 +23,8 @@ class Detokenizer {
   std::string Push(TokenId token);
   // What is left at the end.
   std::string Flush();
+  // Tokens have come whose text, or a part of it, has not.
+  bool pending() const { return assembler_.pending() || emitted_tokens_ < window_.size(); }
 
  private:
   void PushBytes(TokenId token, std::string* out);

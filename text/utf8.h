@@ -19,6 +19,8 @@ class Utf8Assembler {
   void Push(std::string_view bytes, std::string* out);
   // The end of the text: an incomplete character becomes U+FFFD.
   void Flush(std::string* out);
+  // A character has begun and not ended.
+  bool pending() const { return size_ > 0; }
 
  private:
   char pending_[4] = {};  // the start of a character

@@ -353,7 +353,8 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
     if (!prepared_.token_ids) delta.clear_token_ids();
     if (prepared_.moderation->policy == moderation::Policy::kBlock) {
       if (!moderated->held_since.has_value()) moderated->held_since = now;
-      moderated->gate.Add(std::move(delta), text);
+      const bool pending = moderated->tokens.has_value() && moderated->tokens->pending();
+      moderated->gate.Add(std::move(delta), text, pending);
     } else {
       moderated->gate.AddText(text);
       SendDelta(choice, std::move(delta), actions);

@@ -15,14 +15,14 @@ void Gate::AddText(std::string_view text) {
   came_ += text.size();
 }
 
-void Gate::Add(v1::Delta delta, std::string_view text) {
+void Gate::Add(v1::Delta delta, std::string_view text, bool pending) {
   AddText(text);
   tokens_ += delta.tokens();
   // The text of a token may come with a later delta: part of a character, or what could become a stop string.
   const bool shows_more = delta.token_ids_size() > 0 || delta.logprobs_size() > 0 ||
                           delta.logits_digests_size() > 0 || delta.sampling_size() > 0 ||
                           delta.parts_size() > 0;
-  held_.push_back({std::move(delta), came_ + (text.empty() && shows_more ? 1 : 0)});
+  held_.push_back({std::move(delta), came_ + ((text.empty() || pending) && shows_more ? 1 : 0)});
 }
 
 bool Gate::WindowFull(uint64_t unjudged) const {

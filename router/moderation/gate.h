@@ -33,8 +33,9 @@ class Gate {
   // `room`: bytes of text that a verdict may take; at least kLeastRoom.
   Gate(bool holds, size_t room);
 
-  // A delta to be held, and what it shows: TextOf, or what its token ids say.
-  void Add(v1::Delta delta, std::string_view text);
+  // A delta to be held, and the text that it shows: TextOf, or what its token ids say. `pending`: its last
+  // token has text that comes later, as a part of a character has.
+  void Add(v1::Delta delta, std::string_view text, bool pending = false);
   // Text alone, to be judged.
   void AddText(std::string_view text);
   // No delta follows.

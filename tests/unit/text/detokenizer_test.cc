@@ -148,8 +148,13 @@ TEST(DetokenizerTest, IllFormedByteRunsKeepTheirCharacters) {
 TEST(DetokenizerTest, WaitsForTheWholeCharacter) {
   const auto tokenizer = LoadKind("llama2_like");
   Detokenizer detokenizer(tokenizer, false);
-  for (const uint8_t byte : {0xF0, 0x9F, 0x9A}) EXPECT_EQ(detokenizer.Push(TokenId(3 + byte)), "");
+  EXPECT_FALSE(detokenizer.pending());
+  for (const uint8_t byte : {0xF0, 0x9F, 0x9A}) {
+    EXPECT_EQ(detokenizer.Push(TokenId(3 + byte)), "");
+    EXPECT_TRUE(detokenizer.pending());
+  }
   EXPECT_EQ(detokenizer.Push(TokenId(3 + 0x80)), "\U0001F680");
+  EXPECT_FALSE(detokenizer.pending());
   EXPECT_EQ(detokenizer.Flush(), "");
 }
 

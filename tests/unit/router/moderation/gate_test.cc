@@ -86,6 +86,26 @@ TEST(GateTest, AnIdWithoutTextWaitsForTheTextBehindIt) {
   EXPECT_EQ(gate.Take().size(), 2u);
 }
 
+// The last of several drafted tokens in one delta may end inside a character.
+TEST(GateTest, AnIdWithAPartOfItsTextWaitsForTheRest) {
+  Gate gate(true, 4096);
+  Add(&gate, "a", 15);
+  v1::Delta ids;
+  ids.set_tokens(2);
+  ids.add_token_ids(7);
+  ids.add_token_ids(8);
+  gate.Add(ids, "b", /*pending=*/true);
+  ASSERT_EQ(gate.Next(), std::string(15, 'a') + "b");
+  gate.Passed();
+  EXPECT_EQ(gate.Take().size(), 15u);
+  Add(&gate, "c");
+  gate.End();
+  ASSERT_TRUE(gate.Next().has_value());
+  gate.Passed();
+  EXPECT_EQ(gate.Take().size(), 2u);
+  EXPECT_TRUE(gate.Done());
+}
+
 // So does how it was chosen, which names the token.
 TEST(GateTest, ATraceNeverLeavesBeforeItsText) {
   Gate gate(true, 4096);
