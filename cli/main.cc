@@ -50,7 +50,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Baton serves language models: prefill and decode apart, KV handed over in between.", "baton");
   app.footer(kExamples);
   app.require_subcommand(1);
-  app.set_help_all_flag("--help-all", "The help of every command");
+  app.set_help_all_flag("--help-all", "Print all options and exit");  // of every command, too
   const std::vector<Command> commands = {
       AddServe(app, context),  AddChat(app, context),    AddGenerate(app, context), AddBench(app, context),
       AddEval(app, context),   AddExplain(app, context), AddHealth(app, context),   AddKey(app, context),

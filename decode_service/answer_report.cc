@@ -104,7 +104,7 @@ fleet::v1::Opening AnswerReport::Opening() const {
   return opening;
 }
 
-v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int64_t generated,
+v1::Finished AnswerReport::Finished(uint32_t choice, const AnswerText::End& end, int64_t generated,
                                     int64_t steps) {
   v1::Finished finished;
   finished.set_choice(choice);

@@ -14,7 +14,7 @@
 #include "baton/fleet/v1/prefill.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "common/telemetry/tracer.h"
-#include "decode_service/outbox.h"
+#include "decode_service/answer_text.h"
 #include "engine/kv/index/lease_table.h"
 #include "protocol/forecast/step_totals.h"
 
@@ -76,7 +76,7 @@ class AnswerReport {
   // With the first token. Its timing has the phases that lie before the logits of that token.
   fleet::v1::Opening Opening() const;
   // generated: tokens of the answer, resumed ones included; `steps`: tokens after the first one drawn here.
-  v1::Finished Finished(uint32_t choice, const Outbox::End& end, int64_t generated, int64_t steps);
+  v1::Finished Finished(uint32_t choice, const AnswerText::End& end, int64_t generated, int64_t steps);
   // The means over those steps that lie behind the first token; nothing if there was none.
   std::optional<fleet::v1::StepMeans> steps() const;
 

@@ -3,20 +3,20 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <memory>
 
 #include "absl/strings/str_join.h"
+#include "common/base/status.h"
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
-#include "common/rpc/lifecycle.h"
+#include "common/rpc/process.h"
 #include "worker/gpu_start.h"
-#include "worker/process.h"
 
 namespace baton::decode_service {
 
 int RunCommand(int argc, char** argv, ServerOptions options) {
   if (const auto checked = worker::CheckPrefillIfAsked(argc, argv)) return *checked;
-  rpc::SkipLockOrderChecks();
-  rpc::CatchStopSignals();
+  rpc::BeginProcess();
   CLI::App app{"Receives the KV cache of prompts and generates their answers, token by token.",
                "baton-decode"};
   worker::AddFlags(app, options.worker);
@@ -78,6 +78,8 @@ int RunCommand(int argc, char** argv, ServerOptions options) {
          "What NCCL has to carry KV by for this worker to be ready: p2p (NVLink, PCIe), or rdma or p2p")
       ->check(CLI::IsMember({"any", "p2p", "rdma"}))
       ->capture_default_str();
+  command_line::ShowFirst(app, {"--model", "--listen", "--metrics", "--weights", "--kv-memory", "--backend",
+                                "--tp", "--threads", "--link", "--max-running"});
   if (const auto code = command_line::Parse(app, argc, argv)) return *code;
   if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
     return command_line::Misused(app, "--link-floor-gbps says how fast, not to whom: add --link-peers");
@@ -86,8 +88,13 @@ int RunCommand(int argc, char** argv, ServerOptions options) {
     return command_line::Misused(app, "--link-transport is what a test has to show: add --link-peers");
   }
   worker::PrepareGpus(options.worker);
-  return worker::RunProcess<DecodeServer>("decode", options.worker,
-                                          [&] { return DecodeServer::Start(options); });
+  return rpc::RunProcess(
+      "decode", options.worker.process, options.worker.security, [&]() -> absl::StatusOr<rpc::Serving> {
+        BATON_ASSIGN_OR_RETURN(const std::shared_ptr<DecodeServer> server, DecodeServer::Start(options));
+        return rpc::Serving{
+            .addresses = {{"grpc", server->address()}, {"metrics", server->metrics_address()}},
+            .drain = [server](absl::Duration grace) { server->Drain(grace); }};
+      });
 }
 
 }  // namespace baton::decode_service

@@ -80,7 +80,7 @@ void ModelDrafts::Draft(std::span<const Job> jobs) {
     std::erase_if(left, [](const Job& job) {
       const auto drafted = job.sequence->model_drafter->drafted();
       return std::ssize(drafted) >= job.tokens ||
-             (!drafted.empty() && job.sequence->outbox->Stops(drafted.back()));
+             (!drafted.empty() && job.sequence->answer->Stops(drafted.back()));
     });
     if (left.empty()) return;
     batch_.Clear();

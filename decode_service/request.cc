@@ -100,7 +100,6 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
     const uint64_t id_seed = uint64_t{Crc32c(std::as_bytes(prompt))} << 32 ^ request.sampling().seed();
     BATON_ASSIGN_OR_RETURN(parts, AnswerParts::ReadOptions(request.answer_format(), markers, id_seed));
   }
-  std::unique_ptr<AnswerGrammar> grammar;
   if (request.has_grammar()) {
     AnswerGrammar::Options options{.tokenizer = tokenizer,
                                    .lark = request.grammar().lark(),
@@ -113,14 +112,14 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
     }
     if (parts.has_value()) options.markers = parts->markers;
     BATON_RETURN_IF_ERROR(AnswerGrammar::Check(options, options.may_think || options.asleep));
-    grammar = std::make_unique<AnswerGrammar>(std::move(options));
+    sequence->grammar = std::make_unique<AnswerGrammar>(std::move(options));
   }
-  sequence->outbox = std::make_unique<Outbox>(tokenizer, request.stop(), request.output(), request.choice(),
-                                              config.eos, std::move(parts), std::move(grammar));
+  sequence->answer = std::make_unique<AnswerText>(tokenizer, request.stop(), request.output(),
+                                                  request.choice(), config.eos, std::move(parts));
   const auto resumed = std::span(sequence->tokens).subspan(sequence->prompt_tokens);
   sequence->history.AddPrompt(std::span(sequence->tokens).first(sequence->prompt_tokens));
   for (TokenId token : resumed) sequence->history.AddOutput(token);
-  BATON_ASSIGN_OR_RETURN(sequence->pending_end, sequence->outbox->Resume(resumed));
+  BATON_ASSIGN_OR_RETURN(sequence->pending_end, sequence->answer->Resume(resumed, sequence->grammar.get()));
   sequence->resumed_tokens = request.resumed_tokens();
   BATON_ASSIGN_OR_RETURN(std::vector<kv::ReusableSpan> reusable,
                          protocol::ReusableFromProto(request.reusable(), sequence->prompt_tokens));

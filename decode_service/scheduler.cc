@@ -269,8 +269,8 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
 
 void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
   std::span<const uint32_t> mask;
-  if (AnswerGrammar* const grammar = sequence.outbox->grammar();
-      grammar != nullptr && !sequence.outbox->forced().has_value()) {
+  if (AnswerGrammar* const grammar = sequence.grammar.get();
+      grammar != nullptr && !sequence.answer->forced().has_value()) {
     if (!grammar->Ready(mask_patience_)) {
       sequence.undrawn.assign(logits.begin(), logits.end());
       probe_.DrawWaits();
@@ -281,9 +281,9 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
     mask = *allowed;
   }
   const auto position = static_cast<uint64_t>(sequence.size());
-  const std::optional<TokenId> forced = sequence.outbox->forced();
+  const std::optional<TokenId> forced = sequence.answer->forced();
   absl::StatusOr<sampling::Draw> draw = sampler_.Sample(logits, sequence.sampling, sequence.history, position,
-                                                        sequence.outbox->logprobs(), forced, mask);
+                                                        sequence.answer->logprobs(), forced, mask);
   if (draw.ok() && options_.replay) {
     if (const auto token = options_.replay(sequence); token.has_value()) {
       return Emit(id, sequence, {.token = *token}, 0);
@@ -293,18 +293,18 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
     Fail(id, sequence, draw.status());
     return;
   }
-  if (sequence.outbox->explains()) {
+  if (sequence.answer->explains()) {
     draw->trace = sampler_.Explain(logits, sequence.sampling, sequence.history, position, draw->token,
                                    forced.has_value(), mask);
   }
-  Emit(id, sequence, *draw, sequence.outbox->digests_logits() ? Crc32c(std::as_bytes(logits)) : 0);
+  Emit(id, sequence, *draw, sequence.answer->digests_logits() ? Crc32c(std::as_bytes(logits)) : 0);
 }
 
 absl::Status Scheduler::TellPrompt(const engine::StepResult& result, int64_t share,
                                    const PlannedRows& planned, Sequence& sequence) {
   const int64_t first = planned.first + planned.rows - result.logit_rows(share);
   if (sequence.prompt_told == 0) {
-    sequence.outbox->TellPrompt({.token = sequence.tokens.front(), .logprob = 0, .top = {}},
+    sequence.answer->TellPrompt({.token = sequence.tokens.front(), .logprob = 0, .top = {}},
                                 *sequence.unsent.mutable_delta());
     ++sequence.prompt_told;
   }
@@ -316,8 +316,8 @@ absl::Status Scheduler::TellPrompt(const engine::StepResult& result, int64_t sha
     BATON_ASSIGN_OR_RETURN(
         const sampling::Draw draw,
         sampler_.Sample(result.logits(share, row), {.temperature = 0}, {},
-                        static_cast<uint64_t>(sequence.prompt_told), sequence.outbox->top_logprobs(), token));
-    sequence.outbox->TellPrompt(draw, *sequence.unsent.mutable_delta());
+                        static_cast<uint64_t>(sequence.prompt_told), sequence.answer->top_logprobs(), token));
+    sequence.answer->TellPrompt(draw, *sequence.unsent.mutable_delta());
     ++sequence.prompt_told;
   }
   Send(sequence);
@@ -328,7 +328,7 @@ void Scheduler::DrawWaiting() {
   for (auto next = sequences_.begin(); next != sequences_.end();) {
     const auto [id, sequence] = std::pair(next->first, next->second.get());
     ++next;  // before its answer ends
-    if (!sequence->draw_waits() || !sequence->outbox->grammar()->Ready(mask_patience_)) continue;
+    if (!sequence->draw_waits() || !sequence->grammar->Ready(mask_patience_)) continue;
     const std::vector<float> logits = std::exchange(sequence->undrawn, {});
     SampleAndEmit(id, *sequence, logits);
     if (sequences_.contains(id)) Send(*sequence);
@@ -338,8 +338,8 @@ void Scheduler::DrawWaiting() {
 
 void Scheduler::WakeMasks() {
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence->outbox->grammar() == nullptr) continue;
-    sequence->outbox->grammar()->Wake();
+    if (sequence->grammar == nullptr) continue;
+    sequence->grammar->Wake();
     return;  // one pool computes them all
   }
 }
@@ -349,7 +349,7 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
   sequence.tokens.push_back(draw.token);
   if (sequence.even_frames) Send(sequence);
   fleet::v1::DecodeEvent& event = sequence.unsent;
-  const auto end = sequence.outbox->Push(draw, logits_digest, *event.mutable_delta());
+  const auto end = sequence.answer->Push(draw, logits_digest, *event.mutable_delta(), sequence.grammar.get());
   const bool first = !sequence.report.first_token_sent();
   if (first && sequence.resumed_tokens == 0) *event.mutable_opening() = sequence.report.Opening();
   if (sequence.checks.has_value() && draw.token == sequence.draft.tokens[*sequence.checks]) {
@@ -372,7 +372,7 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
 void Scheduler::Send(Sequence& sequence) {
   if (!sequence.unsent.has_delta()) return;
   fleet::v1::DecodeEvent event = std::exchange(sequence.unsent, {});
-  if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
+  if (const AnswerParts* const parts = sequence.answer->parts(); parts != nullptr) {
     event.set_thinking_tokens(static_cast<uint32_t>(parts->thinking_tokens()));
   }
   event.set_drafted_tokens(sequence.report.drafted_tokens());
@@ -384,16 +384,16 @@ void Scheduler::FinishWarm(SequenceId id, Sequence& sequence) {
   Finish(id, sequence, {.reason = v1::FINISH_REASON_LENGTH, .stop_match = {}, .stop_token = {}});
 }
 
-void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end) {
+void Scheduler::Finish(SequenceId id, Sequence& sequence, const AnswerText::End& end) {
   Send(sequence);
   RememberAnswer(sequence);
   fleet::v1::DecodeEvent event;
   sequence.report.Retained(sequence.kv().leased_tokens());
   *event.mutable_finished() =
       sequence.report.Finished(sequence.choice, end, sequence.size() - sequence.prompt_tokens,
-                               sequence.outbox->tokens() - sequence.resumed_tokens - 1);
+                               sequence.answer->tokens() - sequence.resumed_tokens - 1);
   if (auto steps = sequence.report.steps(); steps.has_value()) *event.mutable_steps() = *std::move(steps);
-  if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
+  if (const AnswerParts* const parts = sequence.answer->parts(); parts != nullptr) {
     AddPartsReport(*parts, event.mutable_finished());
     for (const output::Warning kind : output::kWarnings) {
       if (parts->warnings(kind) > 0) probe_.Warned(parts->format(), kind, parts->warnings(kind));
@@ -467,7 +467,7 @@ void Scheduler::End(SequenceId id, Probe::Outcome outcome, std::string_view fail
   if (found == sequences_.end()) return;
   std::unique_ptr<Sequence> sequence = std::move(found->second);
   sequences_.erase(found);
-  if (sequence->outbox->grammar() != nullptr) sequence->outbox->grammar()->End();
+  if (sequence->grammar != nullptr) sequence->grammar->End();
   probe_.Ended(outcome, clock_.Now() - sequence->report.arrival());
   if (sequence->spans != nullptr) {
     sequence->report.AddSpans(failure, *sequence->spans);

@@ -166,7 +166,7 @@ class Scheduler {
   void Send(Sequence& sequence);
   // Ends a sequence that draws no token: its prompt is computed.
   void FinishWarm(SequenceId id, Sequence& sequence);
-  void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
+  void Finish(SequenceId id, Sequence& sequence, const AnswerText::End& end);
   void Fail(SequenceId id, Sequence& sequence, const absl::Status& status);
   // `failure`: the name of the code that it ended with, if that is not OK.
   void End(SequenceId id, Probe::Outcome outcome, std::string_view failure = "");

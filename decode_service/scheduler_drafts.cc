@@ -56,9 +56,9 @@ void Scheduler::BeginDrafts(Sequence& sequence) {
   if (options_.speculation.make && sequence.speculation != v1::SPECULATION_OFF) {
     drafters = options_.speculation.make(sequence);
   }
-  if (allowed.grammar && sequence.outbox->grammar() != nullptr) {
-    sequence.outbox->grammar()->LookForForced();
-    drafters.push_back(std::make_unique<GrammarDrafter>(*sequence.outbox->grammar()));
+  if (allowed.grammar && sequence.grammar != nullptr) {
+    sequence.grammar->LookForForced();
+    drafters.push_back(std::make_unique<GrammarDrafter>(*sequence.grammar));
   }
   if (allowed.ngram) drafters.push_back(std::make_unique<drafting::NgramDrafter>());
   if (allowed.past_answers) {

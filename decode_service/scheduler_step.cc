@@ -187,18 +187,18 @@ void Scheduler::AddRows(const PlannedRows& planned) {
   }
   // The backend draws the token, where it can, unless the client is told something of the logits, the token
   // may be one that no draw decides, its mask is not known before the step, or none is drawn.
-  const Outbox& outbox = *sequence.outbox;
-  if (planned.logit_rows == 0 || outbox.shows_logits() || outbox.may_force() || sequence.warms()) return;
+  const AnswerText& answer = *sequence.answer;
+  if (planned.logit_rows == 0 || answer.shows_logits() || answer.may_force() || sequence.warms()) return;
   if (planned.prompt && sequence.owes_prompt()) return;
   std::span<const uint32_t> mask;
-  if (sequence.outbox->grammar() != nullptr) {
-    const auto known = MaskBefore(planned, *sequence.outbox->grammar());
+  if (sequence.grammar != nullptr) {
+    const auto known = MaskBefore(planned, *sequence.grammar);
     if (!known.has_value()) return;
     mask = *known;
   }
   // With drafts, what is said of the next token has to hold for those behind it. And the device counts one
   // token of a sequence in a step, and must not count one that is refused: with penalties, the host draws.
-  if (planned.drafted > 0 && (outbox.can_force() || sequence.sampling.Penalises())) return;
+  if (planned.drafted > 0 && (answer.can_force() || sequence.sampling.Penalises())) return;
   for (int64_t row = 0; row < planned.drafted; ++row) {
     batch_.Draw(sequence.sampling, planned.first + 1 + row);
   }

@@ -13,11 +13,12 @@
 #include "baton/fleet/v1/decode.pb.h"
 #include "common/rpc/event_sink.h"
 #include "common/telemetry/tracer.h"
+#include "decode_service/answer_grammar.h"
 #include "decode_service/answer_report.h"
+#include "decode_service/answer_text.h"
 #include "decode_service/block_lease.h"
 #include "decode_service/draft_probe.h"
 #include "decode_service/drafting/drafter.h"
-#include "decode_service/outbox.h"
 #include "engine/penalty_slots.h"
 #include "engine/sampling/sampler.h"
 #include "protocol/prompt_chain.h"
@@ -65,8 +66,9 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   absl::Time paused_since;
   std::vector<TokenId> tokens;  // prompt and answer
   sampling::History history;
-  std::unique_ptr<Outbox> outbox;
-  fleet::v1::DecodeEvent unsent;  // tokens of the step that is being emitted
+  std::unique_ptr<AnswerText> answer;
+  std::unique_ptr<AnswerGrammar> grammar;  // null: the answer is free
+  fleet::v1::DecodeEvent unsent;           // tokens of the step that is being emitted
   // Logits of the next token, of which the mask is not there yet: it is drawn when that is, and the sequence
   // has no rows until then. Empty: none.
   std::vector<float> undrawn;
@@ -91,7 +93,7 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
   // their way (it ends when they are here, so that the next turn finds them); or the resumed tokens were all
   // of it.
-  std::optional<Outbox::End> pending_end;
+  std::optional<AnswerText::End> pending_end;
   AnswerReport report;
 
   engine::SequenceKv& kv() { return *lease.kv; }

@@ -47,12 +47,12 @@ DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Schedul
 }
 
 absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {
-  const AnswerGrammar* const grammar = sequence->outbox->grammar();
-  if (grammar == nullptr || sequence->pending_end.has_value()) return Admit(id, std::move(sequence));
+  if (sequence->grammar == nullptr || sequence->pending_end.has_value())
+    return Admit(id, std::move(sequence));
   if (!vocabulary_.ok()) return vocabulary_.status();
   compiling_.insert(id);
   const std::string salt = sequence->salt;
-  std::string lark = grammar->lark();
+  std::string lark = sequence->grammar->lark();
   GrammarCompiler::Done compiled = [this, id, sequence = std::move(sequence)](
                                        absl::StatusOr<text::GrammarMatcher> matcher) mutable {
     const auto finish = sequence->finish;
@@ -64,7 +64,7 @@ absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {
           if (!hub_.takes_work())
             admitted = absl::UnavailableError("this decode worker is leaving: use another");
           if (admitted.ok()) {
-            sequence->outbox->grammar()->Begin(*vocabulary_, *std::move(matcher), masks_);
+            sequence->grammar->Begin(*vocabulary_, *std::move(matcher), masks_);
             admitted = Admit(id, std::move(sequence));
           }
           if (!admitted.ok()) tell(admitted);

@@ -127,10 +127,6 @@ void AddEngineFlags(CLI::App& app, Options& options) {
       ->check(CLI::Validator(
           [](std::string& url) { return std::string(telemetry::ParseOtlpEndpoint(url).status().message()); },
           ""));
-  app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->capture_default_str();
 }
 
 void RequireTierForKey(CLI::App& app) {
@@ -190,10 +186,7 @@ void AddFlags(CLI::App& app, Options& options) {
   AddEngineFlags(app, options);
   RequireTierForKey(app);
   rpc::AddFleetFlags(app, options.security);
-  app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
-  app.add_option("--log-level", options.log_level, "What is logged")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
-      ->capture_default_str();
+  rpc::AddProcessFlags(app, options.process);
 }
 
 fleet::v1::WorkerInfo Describe(fleet::v1::Role role, const std::string& worker_id, Incarnation incarnation,

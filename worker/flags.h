@@ -7,6 +7,7 @@
 #include "baton/fleet/v1/worker.pb.h"
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/process.h"
 #include "common/rpc/security_options.h"
 #include "engine/engine.h"
 #include "engine/kv/index/block_pool.h"
@@ -36,8 +37,7 @@ struct Options {
   std::string health_listen;
   // Empty: no metrics page.
   std::string metrics_listen = "127.0.0.1:0";
-  std::string log_level = "info";
-  bool exit_with_parent = false;
+  rpc::ProcessOptions process = rpc::DrainingFor(30);
   // This worker's share of the cores that the workers of its machine have together, by its name
   // (device::CoreShare); empty: it has cores of its own.
   std::string share_cores;
@@ -48,8 +48,6 @@ struct Options {
   std::optional<rpc::Keepalive> keepalive;
   // Base URL of the collector to which spans go; empty: none are sent.
   std::string otlp;
-  // Seconds that running work may take after SIGTERM.
-  double drain_grace = 30;
   // Rows of the longest chunk of a prompt that a step computes: the longest that is measured at the start.
   int64_t chunk_tokens = 512;
   // Decode workers: the longest uncached rest of a prompt that is computed here while prefill workers are up;

@@ -297,7 +297,7 @@ void WorkerRuntime::Stop(const absl::Status& status) {
   });
   hub_.Close();
   // What has ended here may still be on its way: KV and last tokens leave before the process does.
-  const absl::Duration last = absl::Seconds(std::clamp(options_.drain_grace, 1.0, 10.0));
+  const absl::Duration last = absl::Seconds(std::clamp(options_.process.drain_seconds, 1.0, 10.0));
   server_->Shutdown(last);
   link_->Flush(last);
   // The stopped loop drops the last events of calls that were released.

@@ -175,6 +175,7 @@ Arguments RouterArguments(const ServePlan& plan, const AddressBook& book) {
   if (plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
   if (plan.slo_tpot_seconds > 0) set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
   set("--log-level", plan.log_level);
+  set("--drain-seconds", fmt::format("{}", plan.drain_seconds));
   AddSecurity(plan.security, &arguments);
   set_if("--tls-client-ca", plan.security.client_ca);
   set_if("--tenants", plan.tenants);
@@ -195,6 +196,7 @@ FlagList FlagsOf(const ServePlan& plan, const ServedWorker& worker) {
   const ServedModel& model = plan.models[worker.model];
   FlagList flags;
   flags.Set("--log-level", plan.log_level);
+  flags.Set("--drain-seconds", fmt::format("{}", plan.drain_seconds));
   if (model.common_flags) SetCommonFlags(plan, worker, &flags);
   flags.Add(model.flags);
   flags.Add(worker.decode ? model.decode_flags : model.prefill_flags);
@@ -246,6 +248,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      for (const std::string& origin : plan.cors_origins) set("--cors-origin", origin);
                      set("--metrics", Known(book, kGatewayName, "metrics", "127.0.0.1:0"));
                      set("--log-level", plan.log_level);
+                     set("--drain-seconds", fmt::format("{}", plan.drain_seconds));
                      // The router is met as its other clients meet it.
                      set("--tls-ca", plan.security.ca);
                      // And clients meet both alike.

@@ -70,6 +70,8 @@ struct ServePlan {
   // of their role, of their model.
   std::vector<std::string> prefill_flags, decode_flags;
   std::string log_level = "info";
+  // Seconds that each process gives its running work after SIGTERM.
+  double drain_seconds = 10;
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
   // addresses that they listen on among its names, or `peer_name`.
   rpc::SecurityOptions security;

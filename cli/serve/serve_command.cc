@@ -41,6 +41,9 @@
 namespace baton::cli {
 namespace {
 
+// A process that has ended its work, or given it up, may take so long to leave.
+constexpr absl::Duration kTimeToLeave = absl::Seconds(5);
+
 absl::Status TakeModels(ServeFlags& flags) {
   BATON_ASSIGN_OR_RETURN(ServedModels served, ReadServedModels(flags.models));
   flags.plan.models = std::move(served.models);
@@ -146,10 +149,8 @@ void PrintTable(const ServeFlags& flags, const Terminal& terminal, const Announc
 }
 
 int RunServe(ServeFlags flags, const CliContext& context) {
-  for (const std::string& text : {flags.start_timeout, flags.stop_grace}) {
-    if (const auto parsed = ParseDuration(text); !parsed.ok())
-      return Misused(std::string(parsed.status().message()));
-  }
+  const absl::StatusOr<absl::Duration> start_timeout = ParseDuration(flags.start_timeout);
+  if (!start_timeout.ok()) return Misused(std::string(start_timeout.status().message()));
   if (!flags.kv_memory.empty()) {
     const absl::StatusOr<int64_t> bytes = ParseBytes(flags.kv_memory);
     if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
@@ -247,8 +248,9 @@ int RunServe(ServeFlags flags, const CliContext& context) {
   if (!logs.ok()) return Fail(logs.status());
 
   SupervisorOptions options;
-  options.start_timeout = *ParseDuration(flags.start_timeout);
-  options.stop_grace = *ParseDuration(flags.stop_grace);
+  options.start_timeout = *start_timeout;
+  // A process ends its work itself, and then has time to leave.
+  options.stop_grace = absl::Seconds(flags.plan.drain_seconds) + kTimeToLeave;
   options.stop_fd = StopSignals();
   if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
   std::map<std::string, pid_t> pids;

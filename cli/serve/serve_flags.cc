@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "common/command_line/option_types.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/security_flags.h"
 
 namespace baton::cli {
@@ -258,10 +259,13 @@ void DeclareServeFlags(CLI::App& app, ServeFlags& flags) {
       ->type_name("TIME")
       ->capture_default_str()
       ->group(service);
-  app.add_option("--stop-grace", flags.stop_grace, "How long running work may take to end")
-      ->type_name("TIME")
+  app.add_option("--drain-seconds", plan.drain_seconds, "Time for running work after Ctrl-C or SIGTERM")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str()
       ->group(service);
+  command_line::ShowFirst(app, {"--model", "--prefill", "--decode", "--listen", "--metrics", "--http",
+                                "--weights", "--kv-memory", "--backend", "--tenants"});
 }
 
 }  // namespace baton::cli

@@ -30,7 +30,6 @@ struct ServeFlags {
   bool json = false;
   bool exit_with_parent = false;
   std::string start_timeout = "5m";
-  std::string stop_grace = "15s";
 
   // The workers' own flags that were given, as "--name=value" or "--name".
   std::vector<std::string> Given() const;

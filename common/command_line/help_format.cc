@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "common/command_line/constraint.h"
+#include "common/command_line/parse.h"
 
 namespace baton::command_line {
 namespace {
@@ -23,7 +25,40 @@ std::string Default(const CLI::Option& option) {
   return text;
 }
 
+// The group of options that --help leaves out, of an app with ShowFirst.
+constexpr char kMoreGroup[] = "More";
+// The group of those that are in no other.
+constexpr char kFirstGroup[] = "Options";
+
+bool HasMore(const CLI::App& app) {
+  return !app.get_options([](const CLI::Option* option) { return option->get_group() == kMoreGroup; })
+              .empty();
+}
+
 }  // namespace
+
+void ShowFirst(CLI::App& app, const std::vector<std::string>& names) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_group() == kFirstGroup && option != app.get_help_ptr() &&
+        option != app.get_help_all_ptr())
+      option->group(kMoreGroup);
+  }
+  for (const std::string& name : names) app.get_option(name)->group(kFirstGroup);
+}
+
+std::string HelpFormat::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
+  brief_ = mode == CLI::AppFormatMode::Normal && HasMore(*app);
+  std::string help = Formatter::make_help(app, std::move(name), mode);
+  // Groups that are left out leave their empty lines.
+  for (size_t at = 0; (at = help.find("\n\n\n", at)) != std::string::npos;) help.erase(at, 1);
+  return help;
+}
+
+std::string HelpFormat::make_group(std::string group, bool is_positional,
+                                   std::vector<const CLI::Option*> options) const {
+  if (brief_ && !is_positional && group != kFirstGroup) return "";
+  return Formatter::make_group(std::move(group), is_positional, std::move(options));
+}
 
 std::string HelpFormat::make_option_opts(const CLI::Option* option) const {
   const std::string placeholder = ConstraintOf(*option).placeholder;

@@ -27,6 +27,7 @@ std::optional<int> Parse(CLI::App& app, int argc, const char* const* argv) {
   const BuildInfo build = GetBuildInfo();
   app.set_version_flag("--version", fmt::format("{} {} (commit {}, {}, {})", app.get_name(), build.version,
                                                 build.commit, build.build_type, build.compiler));
+  if (app.get_help_all_ptr() == nullptr) app.set_help_all_flag("--help-all", "Print all options and exit");
   SetFormat(app, std::make_shared<HelpFormat>());
   try {
     app.parse(argc, argv);

@@ -19,6 +19,10 @@ inline constexpr int kExitMisused = 2;
 // a misuse, which standard error explains. `app` has a name.
 std::optional<int> Parse(CLI::App& app, int argc, const char* const* argv);
 
+// --help of `app` shows these of its options, and --help-all the rest as well. Call it once they are all
+// declared; all of them are.
+void ShowFirst(CLI::App& app, const std::vector<std::string>& names);
+
 // Prints on standard error why options that are each valid contradict one another. Returns kExitMisused.
 int Misused(const CLI::App& app, const std::string& message);
 

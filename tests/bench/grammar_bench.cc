@@ -170,7 +170,7 @@ class Batch {
     sequence->send = [this](const fleet::v1::DecodeEvent& event) { tokens_ += event.delta().tokens(); };
     sequence->finish = [](const absl::Status&) {};
     sequence->congested = [] { return false; };
-    if (AnswerGrammar* const grammar = sequence->outbox->grammar(); grammar != nullptr) {
+    if (AnswerGrammar* const grammar = sequence->grammar.get(); grammar != nullptr) {
       grammar->Begin(SharedVocabulary(), Vocabulary().Compile(grammar->lark()).value(), masks_);
     }
     BATON_CHECK(scheduler_.Submit(SequenceId(static_cast<uint64_t>(row)), std::move(sequence)).ok());

@@ -32,7 +32,7 @@ class Pods(unittest.TestCase):
     def test_grace_covers_the_longest_generation(self):
         release = Release({"longestGenerationSeconds": 1000, "decode": {"preStopSeconds": 7}})
         self.assertEqual(release.pod("decode")["terminationGracePeriodSeconds"], 1022)
-        self.assertEqual(release.flags("decode")["--drain-grace"], "1000")
+        self.assertEqual(release.flags("decode")["--drain-seconds"], "1000")
         self.assertEqual(release.flags("router")["--drain-seconds"], "1000")
         self.assertEqual(release.container("decode")["lifecycle"]["preStop"]["sleep"]["seconds"], 7)
 

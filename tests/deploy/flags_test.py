@@ -18,7 +18,7 @@ NOT_HERE = {}
 
 @functools.cache
 def known(binary, *command):
-    done = subprocess.run([BIN / binary, *command, "--help"], capture_output=True, text=True)
+    done = subprocess.run([BIN / binary, *command, "--help-all"], capture_output=True, text=True)
     return set(re.findall(r"(?<!\S)(--[a-z][a-z-]*)", done.stdout))
 
 

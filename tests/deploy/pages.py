@@ -40,8 +40,8 @@ def commands(page):
 
 
 @functools.cache
-def help_of(*words):
-    return subprocess.run([BIN / words[0], *words[1:], "--help"], capture_output=True, text=True, check=True).stdout
+def help_of(*words, every="--help-all"):
+    return subprocess.run([BIN / words[0], *words[1:], every], capture_output=True, text=True, check=True).stdout
 
 
 def default_port(flag, *words):
@@ -52,7 +52,7 @@ def program(words):
     """The command whose help has the flags: `baton model inspect` of `baton model inspect DIR`. A subcommand that help does not list fails."""
     known = [words[0].rsplit("/", 1)[-1]]
     for word in words[1:]:
-        below = re.findall(r"^  ([a-z-]+) ", help_of(*known).partition("Subcommands:")[2], re.MULTILINE)
+        below = re.findall(r"^  ([a-z-]+) ", help_of(*known, every="--help").partition("Subcommands:")[2], re.MULTILINE)
         if word not in below:
             assert not below or known != ["baton"] or word.startswith("-"), f"`baton {word}` is no command"
             break

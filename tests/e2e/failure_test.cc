@@ -176,7 +176,7 @@ TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
 TEST(FailureTest, AWorkerThatNeverHadWorkLeavesAtOnce) {
   for (const char* program : {"baton-decode", "baton-prefill"}) {
     // Waits at most two minutes: a worker that sits out its grace fails here.
-    Process worker(program, {"--model", kModel, "--log-level", "off", "--drain-grace", "1000"});
+    Process worker(program, {"--model", kModel, "--log-level", "off", "--drain-seconds", "1000"});
     worker.Signal(SIGTERM);
     EXPECT_EQ(worker.Wait().value, 0);
   }

@@ -175,7 +175,7 @@ Fleet::Fleet(const FleetOptions& options)
   if (!options.keepalive.empty()) keepalive = {"--fleet-keepalive", options.keepalive};
   const std::vector<std::string> worker =
       Merge({"--model", options.model, "--threads", "1", "--kv-memory", options.kv_memory, "--log-level",
-             "warn", "--drain-grace", options.drain_grace, "--exit-with-parent"},
+             "warn", "--drain-seconds", options.drain_grace, "--exit-with-parent"},
             keepalive);
   for (int i = 0; i < options.prefill; ++i) {
     prefill_arguments_.push_back(

@@ -48,7 +48,7 @@ struct Servers {
     LogNothing();
     worker::Options worker;
     worker.engine = {.model_folder = InSource(kModel), .threads = 1, .kv_bytes = 16 << 20};
-    worker.log_level = "off";
+    worker.process.log_level = "off";
     prefill = prefill_service::PrefillServer::Start({.worker = worker}).value();
     decode_service::ServerOptions decodes;
     decodes.worker = worker;

@@ -49,7 +49,8 @@ v1::Finished Run(fleet::v1::Decode::Stub& stub, const fleet::v1::DecodeRequest& 
 }
 
 int Main(int argc, char** argv) {
-  worker::Options worker{.log_level = "error", .peer_fetch = "always"};
+  worker::Options worker{.peer_fetch = "always"};
+  worker.process.log_level = "error";
   worker.engine.model_folder = BATON_SOURCE_DIR "/models/baton-tiny";
   worker.engine.kv_bytes = int64_t{512} << 20;
   worker.engine.threads = 1;

@@ -308,11 +308,12 @@ void Starts(Options& options) {
 int Main(int argc, char** argv) {
   Options options;
   // Loads and writes are not asked for a prediction: the measure is what they take.
-  options.worker = {.log_level = "error", .peer_fetch = "always"};
+  options.worker = {.peer_fetch = "always"};
+  options.worker.process.log_level = "error";
   options.worker.engine.model_folder = BATON_SOURCE_DIR "/models/baton-tiny";
   options.worker.engine.kv_bytes = int64_t{512} << 20;
   options.worker.engine.threads = 1;
-  options.worker.drain_grace = 0;
+  options.worker.process.drain_seconds = 0;
   std::vector<std::string> parts = {"restart", "working-set", "writes", "start"};
   CLI::App app{
       "A worker's disk: prefixes after a restart, hits beyond memory, time between tokens under writes."};

@@ -295,8 +295,8 @@ TEST_F(ServeTest, WhatCanNotBeWrittenIsSaidBeforeAnythingStarts) {
 
 TEST_F(ServeTest, HandsOnWhatWorkersTake) {
   Start({"--backend", "cuda", "--tp", "2", "--link", "nccl", "--link-timeout", "3", "--link-pairs", "7",
-         "--key-dtype", "bf16", "--value-dtype", "i8", "--tolerant", "--peer-fetch", "never", "--drain-grace",
-         "4"});
+         "--key-dtype", "bf16", "--value-dtype", "i8", "--tolerant", "--peer-fetch", "never",
+         "--drain-seconds", "4"});
   ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
   for (const char* worker : {"prefill-0", "decode-0"}) {
     ASSERT_TRUE(Says(fmt::format("--worker-id {} ", worker))) << seen_;
@@ -304,7 +304,7 @@ TEST_F(ServeTest, HandsOnWhatWorkersTake) {
     const std::string line = seen_.substr(begin, seen_.find('\n', begin) - begin);
     for (const char* flag :
          {"--backend=cuda", "--tp=2", "--link=nccl", "--link-timeout=3", "--link-pairs=7", "--key-dtype=bf16",
-          "--value-dtype=i8", "--tolerant", "--peer-fetch=never", "--drain-grace=4"}) {
+          "--value-dtype=i8", "--tolerant", "--peer-fetch=never", "--drain-seconds 4"}) {
       EXPECT_THAT(line, HasSubstr(flag));
     }
   }

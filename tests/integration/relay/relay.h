@@ -149,8 +149,8 @@ class Relay {
     output.set_top_logprobs(prompt_logprobs_ ? 2 : 0);
     sequence->tells_prompt = prompt_logprobs_;
     sequence->prompt_told = prompt_told_;
-    sequence->outbox =
-        std::make_unique<decode_service::Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
+    sequence->answer =
+        std::make_unique<decode_service::AnswerText>(tokenizer_, stop, output, 0, decode_->config().eos);
     sequence->chain = kv::PromptChain(decode_->RootFor(kv::TenantSalt(salt)), std::move(reusable));
     sequence->lease.kv = std::make_unique<engine::SequenceKv>(decode_->pool(), sequence->chain,
                                                               decode_service::SharingOf(*sequence));

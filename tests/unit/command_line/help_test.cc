@@ -4,6 +4,7 @@
 
 #include "common/command_line/help_format.h"
 #include "common/command_line/option_types.h"
+#include "common/command_line/parse.h"
 
 namespace baton::command_line {
 namespace {
@@ -64,6 +65,21 @@ TEST_F(HelpTest, SizesAreSizes) {
   EXPECT_EQ(SizeText(0), "0");
   EXPECT_EQ(SizeText(1000), "1000");
   EXPECT_EQ(SizeText(3 << 19), "1536KiB");
+}
+
+TEST_F(HelpTest, WhatMattersComesFirstAndTheRestIfItIsAskedFor) {
+  int value = 0;
+  for (const char* name : {"--a", "--b", "--c"}) app_.add_option(name, value, "x");
+  app_.add_option("--d", value, "x")->group("Service");
+  app_.add_option("--hidden", value, "x")->group("");
+  app_.set_help_all_flag("--help-all", "All");
+  ShowFirst(app_, {"--c", "--d"});
+  const std::string brief = app_.help(), all = app_.help("", CLI::AppFormatMode::All);
+  for (const char* name : {"--c ", "--d ", "--help-all"}) EXPECT_THAT(brief, HasSubstr(name));
+  for (const char* name : {"--a ", "--b ", "--hidden"}) EXPECT_THAT(brief, Not(HasSubstr(name)));
+  for (const char* name : {"--a ", "--b ", "--c ", "--d ", "--help-all"}) EXPECT_THAT(all, HasSubstr(name));
+  EXPECT_THAT(all, Not(HasSubstr("--hidden")));
+  for (const std::string& help : {brief, all}) EXPECT_THAT(help, Not(HasSubstr("\n\n\n")));
 }
 
 }  // namespace

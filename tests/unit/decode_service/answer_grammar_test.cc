@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "decode_service/outbox.h"
+#include "decode_service/answer_text.h"
 
 namespace baton::decode_service {
 namespace {

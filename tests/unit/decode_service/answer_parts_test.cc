@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "decode_service/outbox.h"
+#include "decode_service/answer_text.h"
 
 namespace baton::decode_service {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::SizeIs;
 struct Seen {
   std::vector<std::string> parts;
   std::string text;
-  std::optional<Outbox::End> end;
+  std::optional<AnswerText::End> end;
 
   void Add(const v1::Delta& delta) {
     text += delta.text();
@@ -52,21 +52,21 @@ class AnswerPartsTest : public testing::Test {
     return format;
   }
 
-  std::unique_ptr<Outbox> Make(const fleet::v1::AnswerFormat& format,
-                               const std::vector<std::string>& stops = {}, uint32_t max_tokens = 1000) {
+  std::unique_ptr<AnswerText> Make(const fleet::v1::AnswerFormat& format,
+                                   const std::vector<std::string>& stops = {}, uint32_t max_tokens = 1000) {
     v1::StopConditions stop;
     stop.set_max_tokens(max_tokens);
     for (const std::string& text : stops) stop.add_stop(text);
-    return std::make_unique<Outbox>(tokenizer_, stop, v1::OutputOptions(), 0, eos_,
-                                    AnswerParts::ReadOptions(format, markers_, 7).value());
+    return std::make_unique<AnswerText>(tokenizer_, stop, v1::OutputOptions(), 0, eos_,
+                                        AnswerParts::ReadOptions(format, markers_, 7).value());
   }
 
   // Pushes until the answer ends.
-  Seen Run(Outbox& outbox, std::span<const TokenId> tokens) {
+  Seen Run(AnswerText& answer, std::span<const TokenId> tokens) {
     Seen seen;
     for (const TokenId token : tokens) {
       v1::Delta delta;
-      seen.end = outbox.Push({.token = token}, 0, delta);
+      seen.end = answer.Push({.token = token}, 0, delta);
       seen.Add(delta);
       if (seen.end.has_value()) break;
     }
@@ -122,12 +122,12 @@ TEST_F(AnswerPartsTest, WithoutCallsTheReasonIsTheStopToken) {
 TEST_F(AnswerPartsTest, LengthWinsOverCallsAndACutCallSaysSo) {
   const auto tokens = Encode(std::string(kOther) + "\n" + kCall);
   for (size_t size = 1; size <= tokens.size(); ++size) {
-    const auto outbox = Make(Hermes(), {}, static_cast<uint32_t>(size));
-    const Seen seen = Run(*outbox, tokens);
+    const auto answer = Make(Hermes(), {}, static_cast<uint32_t>(size));
+    const Seen seen = Run(*answer, tokens);
     ASSERT_TRUE(seen.end.has_value());
     EXPECT_EQ(seen.end->reason, v1::FINISH_REASON_LENGTH);
     v1::Finished finished;
-    AddPartsReport(*outbox->parts(), &finished);
+    AddPartsReport(*answer->parts(), &finished);
     const bool cut = !seen.parts.empty() && seen.parts.back().ends_with(" cut");
     EXPECT_EQ(finished.warnings_size(), cut ? 1 : 0) << size;
     for (const v1::Warning& warning : finished.warnings()) {
@@ -165,11 +165,11 @@ TEST_F(AnswerPartsTest, HiddenThinkingIsCounted) {
   fleet::v1::AnswerFormat format = Hermes();
   format.set_hide_thinking(true);
   const auto tokens = Encode("<think>\nOne, two, three.\n</think>\n\nFour.");
-  const auto outbox = Make(format, {}, static_cast<uint32_t>(tokens.size()));
-  const Seen seen = Run(*outbox, tokens);
+  const auto answer = Make(format, {}, static_cast<uint32_t>(tokens.size()));
+  const Seen seen = Run(*answer, tokens);
   EXPECT_THAT(seen.parts, ElementsAre("thinking:.", "text:Four.."));
   v1::Finished finished;
-  AddPartsReport(*outbox->parts(), &finished);
+  AddPartsReport(*answer->parts(), &finished);
   const auto thinking = Encode("<think>\nOne, two, three.\n</think>");
   EXPECT_EQ(finished.usage().thinking_tokens(), thinking.size());
 }
@@ -179,19 +179,19 @@ TEST_F(AnswerPartsTest, ABudgetClosesThinking) {
   format.set_thinking_begun(true);
   for (const uint32_t budget : {1u, 4u}) {
     format.set_thinking_budget(budget);
-    const auto outbox = Make(format);
+    const auto answer = Make(format);
     const auto wanted = Encode("one two three four five six seven eight nine ten eleven twelve");
     Seen seen;
     std::vector<TokenId> taken;
-    bool may = outbox->may_force();  // as it was when the step before was planned
+    bool may = answer->may_force();  // as it was when the step before was planned
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const std::optional<TokenId> forced = outbox->forced();
+      const std::optional<TokenId> forced = answer->forced();
       EXPECT_TRUE(!forced.has_value() || may) << "a step was planned as if this token were drawn";
-      may = outbox->may_force();
+      may = answer->may_force();
       const TokenId token = forced.value_or(wanted[i]);
       taken.push_back(token);
       v1::Delta delta;
-      ASSERT_FALSE(outbox->Push({.token = token}, 0, delta).has_value());
+      ASSERT_FALSE(answer->Push({.token = token}, 0, delta).has_value());
       seen.Add(delta);
     }
     ASSERT_THAT(seen.parts, SizeIs(2));
@@ -200,7 +200,7 @@ TEST_F(AnswerPartsTest, ABudgetClosesThinking) {
     EXPECT_TRUE(std::equal(taken.begin(), taken.begin() + budget, wanted.begin()));
     EXPECT_TRUE(seen.parts[0].ends_with(".")) << seen.parts[0];
     EXPECT_THAT(seen.parts[1], HasSubstr("twelve"));
-    EXPECT_FALSE(outbox->may_force());
+    EXPECT_FALSE(answer->may_force());
   }
 }
 
@@ -212,15 +212,15 @@ TEST_F(AnswerPartsTest, ABudgetWaitsForTheEndOfACharacter) {
   format.set_thinking_begun(true);
   for (uint32_t budget = 1; budget < clefs.size(); ++budget) {
     format.set_thinking_budget(budget);
-    const auto outbox = Make(format);
+    const auto answer = Make(format);
     Seen seen;
-    bool may = outbox->may_force();
+    bool may = answer->may_force();
     for (size_t i = 0; i < clefs.size() + 8; ++i) {
-      const std::optional<TokenId> forced = outbox->forced();
+      const std::optional<TokenId> forced = answer->forced();
       EXPECT_TRUE(!forced.has_value() || may);
-      may = outbox->may_force();
+      may = answer->may_force();
       v1::Delta delta;
-      ASSERT_FALSE(outbox->Push({.token = forced.value_or(clefs[i % clefs.size()])}, 0, delta).has_value());
+      ASSERT_FALSE(answer->Push({.token = forced.value_or(clefs[i % clefs.size()])}, 0, delta).has_value());
       seen.Add(delta);
     }
     ASSERT_FALSE(seen.parts.empty());
@@ -278,22 +278,22 @@ TEST_F(AnswerPartsTest, AMigrationAfterAnyTokenChangesNothing) {
     for (size_t moved = 0; moved <= tokens.size(); ++moved) {
       Seen seen;
       for (size_t i = 0; i < moved; ++i) seen.Add(deltas[i]);
-      const auto outbox = Make(one_case.format, {"the end"});
-      const auto resumed = outbox->Resume(std::span(tokens).first(moved));
+      const auto answer = Make(one_case.format, {"the end"});
+      const auto resumed = answer->Resume(std::span(tokens).first(moved));
       ASSERT_TRUE(resumed.ok()) << resumed.status();
       seen.end = *resumed;
       if (!seen.end.has_value()) {
-        EXPECT_EQ(outbox->forced().value_or(tokens[moved]), tokens[moved]);
+        EXPECT_EQ(answer->forced().value_or(tokens[moved]), tokens[moved]);
         for (size_t i = moved; i < tokens.size(); ++i) {
           v1::Delta delta;
-          seen.end = outbox->Push({.token = tokens[i]}, 0, delta);
+          seen.end = answer->Push({.token = tokens[i]}, 0, delta);
           seen.Add(delta);
         }
       }
       EXPECT_EQ(seen, whole) << moved;
       v1::Finished a, b;
       AddPartsReport(*first->parts(), &a);
-      AddPartsReport(*outbox->parts(), &b);
+      AddPartsReport(*answer->parts(), &b);
       EXPECT_EQ(a.DebugString(), b.DebugString());
     }
   }

@@ -27,7 +27,7 @@ fleet::v1::PrefillDone Done(double queue, double compute, uint32_t cached) {
   return done;
 }
 
-Outbox::End Stop() {
+AnswerText::End Stop() {
   return {.reason = v1::FINISH_REASON_STOP_TOKEN, .stop_match = "end", .stop_token = TokenId(7)};
 }
 

@@ -91,7 +91,7 @@ class Rig {
     };
     sequence.finish = [&answer](const absl::Status& status) { answer.end = status; };
     sequence.congested = [] { return false; };
-    if (AnswerGrammar* const grammar = sequence.outbox->grammar(); grammar != nullptr) {
+    if (AnswerGrammar* const grammar = sequence.grammar.get(); grammar != nullptr) {
       grammar->Begin(vocabulary_, vocabulary_->Compile(grammar->lark()).value(), masks_);
     }
     last_ = SequenceId(next_id_);

@@ -255,7 +255,7 @@ bool SpeculationRig::Submit(fleet::v1::DecodeRequest request, Client& client) {
     if (!status.ok()) client.answer.failure = status.ToString();
   };
   sequence.congested = [&client] { return client.congested; };
-  if (AnswerGrammar* const grammar = sequence.outbox->grammar();
+  if (AnswerGrammar* const grammar = sequence.grammar.get();
       grammar != nullptr && !sequence.pending_end.has_value()) {
     auto found = compiled_.find(grammar->lark());
     if (found == compiled_.end())

@@ -89,7 +89,7 @@
 - --kv-disk-key=/etc/baton/kv-disk/{{ $r.kvDisk.key.key }}
 {{- end }}
 {{- include "baton.linkFlags" $root | nindent 0 }}
-- --drain-grace={{ int $v.longestGenerationSeconds }}
+- --drain-seconds={{ int $v.longestGenerationSeconds }}
 {{- with $r.chunkTokens }}
 - --chunk-tokens={{ int . }}
 {{- end }}
@@ -204,8 +204,7 @@
 - --kv-disk-key=/etc/baton/kv-disk/{{ $r.kvDisk.key.key }}
 {{- end }}
 {{- include "baton.linkFlags" $root | nindent 0 }}
-- --drain-grace={{ int $v.longestGenerationSeconds }}
-- --stop-grace={{ add (int $v.longestGenerationSeconds) 10 }}s
+- --drain-seconds={{ int $v.longestGenerationSeconds }}
 - --start-timeout={{ mul (int $r.probes.startup.periodSeconds) (int $r.probes.startup.failureThreshold) }}s
 - --slo-ttft={{ $v.slo.ttftSeconds }}
 - --slo-tpot={{ $v.slo.tpotSeconds }}

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "decode_service/outbox.h"
+#include "decode_service/answer_text.h"
 
 namespace baton::decode_service {
 namespace {
@@ -51,10 +51,10 @@ void PushAll(benchmark::State& state, const std::string& format) {
   for (auto _ : state) {
     std::optional<AnswerParts::Options> parts;
     if (!format.empty()) parts = AnswerParts::ReadOptions(asked, TheModel().markers, 1).value();
-    Outbox outbox(TheModel().tokenizer, stop, {}, 0, {}, std::move(parts));
+    AnswerText answer(TheModel().tokenizer, stop, {}, 0, {}, std::move(parts));
     for (const TokenId token : tokens) {
       v1::Delta delta;
-      benchmark::DoNotOptimize(outbox.Push({.token = token}, 0, delta));
+      benchmark::DoNotOptimize(answer.Push({.token = token}, 0, delta));
       benchmark::DoNotOptimize(delta.ByteSizeLong());
     }
   }

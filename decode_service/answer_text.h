@@ -1,4 +1,4 @@
-// Outbox: what becomes of a sequence's tokens on their way out: text that never splits a character, typed
+// AnswerText: what becomes of a sequence's tokens on their way out: text that never splits a character, typed
 // parts if the request has them, stop strings across token borders, log probabilities, and the deltas that
 // carry them. It decides, token by token, whether the answer has ended. One per sequence, engine thread.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace baton::decode_service {
 
-class Outbox {
+class AnswerText {
  public:
   struct End {
     v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
@@ -32,18 +32,21 @@ class Outbox {
   };
 
   // `eos`: the model's own end tokens, which end the answer unless stop.ignore_eos is set. Without `parts`,
-  // the answer is text; without `grammar`, it is free.
-  Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
-         const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
-         std::optional<AnswerParts::Options> parts = std::nullopt,
-         std::unique_ptr<AnswerGrammar> grammar = nullptr);
+  // the answer is text.
+  AnswerText(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
+             const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
+             std::optional<AnswerParts::Options> parts = std::nullopt);
+
+  // The answer's grammar, null if it is free, hears of each token, and if it is thinking.
 
   // Tokens that the client has already: they shape what follows and are not sent again. Returns the end of
   // the answer if the last of them is one; INVALID_ARGUMENT if an earlier one is.
-  absl::StatusOr<std::optional<End>> Resume(std::span<const TokenId> tokens);
+  absl::StatusOr<std::optional<End>> Resume(std::span<const TokenId> tokens,
+                                            AnswerGrammar* grammar = nullptr);
 
   // The next token. Adds to `delta` what may leave, and says if and why the answer ends with it.
-  std::optional<End> Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta);
+  std::optional<End> Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta,
+                          AnswerGrammar* grammar = nullptr);
 
   // The client is told something of the logits, beside the token.
   bool shows_logits() const { return output_.logprobs() || output_.logits_digest() || output_.explain(); }
@@ -60,8 +63,6 @@ class Outbox {
   bool Stops(TokenId token) const { return stop_tokens_.contains(token); }
   // Null: the answer is text.
   const AnswerParts* parts() const { return parts_.has_value() ? &*parts_ : nullptr; }
-  // Null: the answer is free.
-  AnswerGrammar* grammar() const { return grammar_.get(); }
   // How many top log probabilities to ask the sampler for, of the answer and of the prompt.
   std::optional<int> logprobs() const;
   int top_logprobs() const { return static_cast<int>(output_.top_logprobs()); }
@@ -72,7 +73,7 @@ class Outbox {
 
  private:
   // Counts the token and adds what it lets out: text, and parts.
-  std::optional<End> Advance(TokenId token, v1::Delta& delta);
+  std::optional<End> Advance(TokenId token, v1::Delta& delta, AnswerGrammar* grammar);
   std::optional<End> AdvanceText(TokenId token, std::string& text);
   std::optional<End> AdvanceParts(TokenId token, v1::Delta& delta);
   v1::TokenLogprob Describe(TokenId token, float logprob) const;
@@ -87,8 +88,7 @@ class Outbox {
   text::Detokenizer detokenizer_;
   text::StopMatcher stops_;
   std::optional<AnswerParts> parts_;
-  std::string last_bytes_;                        // of the tokens, as many as a character may begin with
-  const std::unique_ptr<AnswerGrammar> grammar_;  // null: the answer is free
+  std::string last_bytes_;  // of the tokens, as many as a character may begin with
   int64_t tokens_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "decode_service/outbox.h"
+#include "decode_service/answer_text.h"
 
 #include <algorithm>
 #include <limits>
@@ -27,16 +27,15 @@ float Shortened(double probability) {
 
 }  // namespace
 
-Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
-               const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
-               std::optional<AnswerParts::Options> parts, std::unique_ptr<AnswerGrammar> grammar)
+AnswerText::AnswerText(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
+                       const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
+                       std::optional<AnswerParts::Options> parts)
     : tokenizer_(std::move(tokenizer)),
       output_(output),
       choice_(choice),
       max_tokens_(stop.max_tokens()),
       detokenizer_(tokenizer_, output.special_tokens()),
-      stops_({stop.stop().begin(), stop.stop().end()}),
-      grammar_(std::move(grammar)) {
+      stops_({stop.stop().begin(), stop.stop().end()}) {
   for (int32_t id : stop.stop_token_ids()) stop_tokens_.insert(TokenId(id));
   if (!stop.ignore_eos()) stop_tokens_.insert(eos.begin(), eos.end());
   if (parts.has_value()) {
@@ -44,24 +43,25 @@ Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopC
   }
 }
 
-absl::StatusOr<std::optional<Outbox::End>> Outbox::Resume(std::span<const TokenId> tokens) {
+absl::StatusOr<std::optional<AnswerText::End>> AnswerText::Resume(std::span<const TokenId> tokens,
+                                                                  AnswerGrammar* grammar) {
   std::optional<End> end;
   for (TokenId token : tokens) {
     if (end.has_value()) {
       return absl::InvalidArgumentError("resumed_tokens: the answer ends before the last of them");
     }
     v1::Delta shown;
-    end = Advance(token, shown);
+    end = Advance(token, shown, grammar);
   }
   return end;
 }
 
-std::optional<int> Outbox::logprobs() const {
+std::optional<int> AnswerText::logprobs() const {
   if (!output_.logprobs()) return std::nullopt;
   return static_cast<int>(output_.top_logprobs());
 }
 
-v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
+v1::TokenLogprob AnswerText::Describe(TokenId token, float logprob) const {
   v1::TokenLogprob described;
   described.set_token_id(token.value());
   described.set_logprob(logprob);
@@ -69,14 +69,14 @@ v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
   return described;
 }
 
-v1::StepLogprobs Outbox::Described(const sampling::Draw& draw) const {
+v1::StepLogprobs AnswerText::Described(const sampling::Draw& draw) const {
   v1::StepLogprobs step;
   *step.mutable_chosen() = Describe(draw.token, *draw.logprob);
   for (const auto& top : draw.top) *step.add_top() = Describe(top.token, top.logprob);
   return step;
 }
 
-v1::SamplingTrace Outbox::Described(const sampling::Trace& trace) const {
+v1::SamplingTrace AnswerText::Described(const sampling::Trace& trace) const {
   using How = sampling::Trace::How;
   v1::SamplingTrace told;
   told.set_how(trace.how == How::kForced   ? v1::SamplingTrace::HOW_FORCED
@@ -103,33 +103,33 @@ v1::SamplingTrace Outbox::Described(const sampling::Trace& trace) const {
   return told;
 }
 
-void Outbox::TellPrompt(const sampling::Draw& token, v1::Delta& delta) const {
+void AnswerText::TellPrompt(const sampling::Draw& token, v1::Delta& delta) const {
   delta.set_choice(choice_);
   *delta.add_prompt_logprobs() = Described(token);
 }
 
-std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t logits_digest,
-                                        v1::Delta& delta) {
+std::optional<AnswerText::End> AnswerText::Push(const sampling::Draw& draw, uint32_t logits_digest,
+                                                v1::Delta& delta, AnswerGrammar* grammar) {
   delta.set_choice(choice_);
   delta.set_tokens(delta.tokens() + 1);
   if (output_.token_ids()) delta.add_token_ids(draw.token.value());
   if (output_.logits_digest()) delta.add_logits_digests(logits_digest);
   if (draw.logprob.has_value()) *delta.add_logprobs() = Described(draw);
   if (draw.trace.has_value()) *delta.add_sampling() = Described(*draw.trace);
-  return Advance(draw.token, delta);
+  return Advance(draw.token, delta, grammar);
 }
 
-std::optional<Outbox::End> Outbox::Advance(TokenId token, v1::Delta& delta) {
+std::optional<AnswerText::End> AnswerText::Advance(TokenId token, v1::Delta& delta, AnswerGrammar* grammar) {
   ++tokens_;
   auto end = parts_.has_value() ? AdvanceParts(token, delta) : AdvanceText(token, *delta.mutable_text());
-  if (grammar_ != nullptr && !end.has_value()) {
+  if (grammar != nullptr && !end.has_value()) {
     const bool thinking = parts_.has_value() && parts_->thinking();
-    grammar_->Push(token, thinking, parts_.has_value() && parts_->in_thinking());
+    grammar->Push(token, thinking, parts_.has_value() && parts_->in_thinking());
   }
   return end;
 }
 
-std::optional<Outbox::End> Outbox::AdvanceParts(TokenId token, v1::Delta& delta) {
+std::optional<AnswerText::End> AnswerText::AdvanceParts(TokenId token, v1::Delta& delta) {
   const bool stops = stop_tokens_.contains(token);
   if (!stops) {
     last_bytes_ += tokenizer_->TokenBytes(token);
@@ -150,7 +150,7 @@ std::optional<Outbox::End> Outbox::AdvanceParts(TokenId token, v1::Delta& delta)
   return std::nullopt;
 }
 
-std::optional<Outbox::End> Outbox::AdvanceText(TokenId token, std::string& text) {
+std::optional<AnswerText::End> AnswerText::AdvanceText(TokenId token, std::string& text) {
   if (stop_tokens_.contains(token)) {
     // The token itself is no text; what was held back is.
     text::StopMatcher::Result rest = stops_.Push(detokenizer_.Flush());
