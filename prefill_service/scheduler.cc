@@ -95,6 +95,9 @@ void Scheduler::SetTargets(const forecast::LatencyTargets& targets) {
     prompt.due = DueTime(prompt);
     order_.Move(prompt.id, prompt.due);
   }
+  const absl::Time now = clock_.Now();
+  for (Prompt& prompt : computing_) prompt.due = {.due = DueTime(prompt).At(now)};
+  computing_.sort([](const Prompt& a, const Prompt& b) { return a.due.due < b.due.due; });
 }
 
 void Scheduler::Reconsider() {

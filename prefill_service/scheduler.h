@@ -98,7 +98,7 @@ class Scheduler {
   // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone, or it has reusable spans
   // and this worker takes none.
   absl::Status Submit(JobId id, Job job);
-  // The order of all that waits follows them.
+  // The order of service follows them, of what waits and of what is computed.
   void SetTargets(const forecast::LatencyTargets& targets);
   // Ends a prompt without a message, whatever its state. Unknown ids are ignored.
   void Cancel(JobId id);

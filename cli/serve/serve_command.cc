@@ -157,7 +157,8 @@ int RunServe(ServeFlags flags, const CliContext& context) {
     flags.plan.kv_bytes = *bytes;
   }
   const ServePlan& asked = flags.plan;
-  if (!asked.router && (asked.slo_ttft_seconds > 0 || asked.slo_tpot_seconds > 0 || asked.tail_share >= 0)) {
+  if (flags.no_router &&
+      (asked.slo_ttft_seconds > 0 || asked.slo_tpot_seconds > 0 || asked.tail_share >= 0)) {
     return Misused(
         "--slo-ttft, --slo-tpot and --tail-share are the router's, which tells its workers: give them to it");
   }
