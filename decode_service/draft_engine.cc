@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/telemetry/load_watch.h"
-#include "engine/kv/store/kv_layout.h"
+#include "protocol/kv_layout.h"
 #include "text/config/config.h"
 
 namespace baton::decode_service {

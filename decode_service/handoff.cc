@@ -10,7 +10,7 @@
 
 namespace baton::decode_service {
 
-Handoff::Handoff(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks,
+Handoff::Handoff(std::string worker, protocol::Ticket ticket, std::span<const BlockId> blocks,
                  kv::KvStore& store, transfer::LinkReceiver& link, int64_t vocabulary, Callbacks callbacks)
     : worker_(std::move(worker)),
       vocabulary_(vocabulary),

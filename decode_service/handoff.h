@@ -27,7 +27,7 @@ class Handoff {
     std::function<void(absl::Status)> ended;
   };
 
-  Handoff(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
+  Handoff(std::string worker, protocol::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
           transfer::LinkReceiver& link, int64_t vocabulary, Callbacks callbacks);
 
   // `request` lacks only the ticket.

@@ -164,7 +164,7 @@ absl::Status LinkCheck::Start(Run& run) {
       engine.pool().Allocate(std::clamp<int64_t>(engine.pool().available() / (2 * kInFlight), 1, most)));
   Exchange& exchange = run.exchanges.emplace_back();
   exchange.blocks = std::move(blocks);
-  transfer::Ticket ticket{runtime_.incarnation(), TicketId(next_ticket_++), 0, {}};
+  protocol::Ticket ticket{runtime_.incarnation(), TicketId(next_ticket_++), 0, {}};
   for (const BlockId block : exchange.blocks) ticket.generations.push_back(engine.pool().generation(block));
   fleet::v1::TestLinkRequest request;
   *request.mutable_ticket() = ticket.ToProto();

@@ -9,9 +9,10 @@
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "transfer/fingerprint_wire.h"
-#include "transfer/lease_wire.h"
-#include "transfer/reusable_wire.h"
+#include "protocol/client/token_ids.h"
+#include "protocol/fleet/fingerprint_wire.h"
+#include "protocol/fleet/lease_wire.h"
+#include "protocol/fleet/reusable_wire.h"
 
 namespace baton::decode_service {
 namespace {
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
     const std::shared_ptr<const output::MarkerTables>& markers) {
   const model::ModelConfig& config = engine.config();
   if (const auto difference =
-          model::FirstDifference(engine.fingerprint(), transfer::FromProto(request.fingerprint()));
+          protocol::FirstDifference(engine.fingerprint(), protocol::FromProto(request.fingerprint()));
       difference.has_value()) {
     return absl::FailedPreconditionError(
         fmt::format("fingerprints differ, worker against request: {}", *difference));
@@ -55,22 +56,15 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
     return absl::InvalidArgumentError("resumed_tokens: no prompt is left before the resumed tokens");
   }
   auto sequence = std::make_unique<Sequence>();
-  sequence->tokens.reserve(size + 1);
-  for (int64_t i = 0; i < size; ++i) {
-    const int32_t id = request.token_ids(static_cast<int>(i));
-    if (id < 0 || id >= config.vocabulary) {
-      return absl::InvalidArgumentError(
-          fmt::format("token_ids[{}] is {}, the vocabulary has {} tokens", i, id, config.vocabulary));
-    }
-    sequence->tokens.emplace_back(id);
-  }
+  BATON_RETURN_IF_ERROR(protocol::CheckTokenIds(request.token_ids(), config.vocabulary, "token_ids"));
+  sequence->tokens = protocol::TokensOf(request.token_ids());
   sequence->prompt_tokens = size - request.resumed_tokens();
   sequence->max_tokens = request.stop().max_tokens();
   if (!request.stop().has_max_tokens() || request.resumed_tokens() > sequence->max_tokens) {
     return absl::InvalidArgumentError("stop.max_tokens must be set and no less than the resumed tokens");
   }
   BATON_ASSIGN_OR_RETURN(sequence->leases,
-                         transfer::LeasesFromProto(request.leases(), sequence->prompt_tokens));
+                         protocol::LeasesFromProto(request.leases(), sequence->prompt_tokens));
   if (sequence->prompt_tokens + sequence->max_tokens > config.context) {
     return absl::InvalidArgumentError(
         fmt::format("prompt of {} tokens and max_tokens of {} exceed the context of {} tokens",
@@ -83,7 +77,6 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   }
   sequence->request_id = request.request_id();
   sequence->salt = request.salt();
-  sequence->fingerprint = request.fingerprint();
   sequence->targets.assign(request.prefill().begin(), request.prefill().end());
   sequence->peer = request.fetch();
   // The last token is computed here or handed off in any case.
@@ -114,7 +107,7 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
                                    .salt = request.salt(),
                                    .may_think = request.grammar().may_think(),
                                    .asleep = request.answer_format().thinking_begun()};
-    for (const int32_t id : request.stop().stop_token_ids()) options.ends.emplace_back(id);
+    options.ends = protocol::TokensOf(request.stop().stop_token_ids());
     if (!request.stop().ignore_eos()) {
       options.ends.insert(options.ends.end(), config.eos.begin(), config.eos.end());
     }
@@ -130,7 +123,7 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   BATON_ASSIGN_OR_RETURN(sequence->pending_end, sequence->outbox->Resume(resumed));
   sequence->resumed_tokens = request.resumed_tokens();
   BATON_ASSIGN_OR_RETURN(std::vector<kv::ReusableSpan> reusable,
-                         transfer::ReusableFromProto(request.reusable(), sequence->prompt_tokens));
+                         protocol::ReusableFromProto(request.reusable(), sequence->prompt_tokens));
   sequence->chain = kv::PromptChain(engine.RootFor(kv::TenantSalt(request.salt())), std::move(reusable));
   sequence->lease.kv =
       std::make_unique<engine::SequenceKv>(engine.pool(), sequence->chain, SharingOf(*sequence));

@@ -9,10 +9,13 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/status.h"
+#include "protocol/client/token_ids.h"
+#include "protocol/fleet/fingerprint_wire.h"
+#include "protocol/fleet/lease_wire.h"
+#include "protocol/fleet/prompt_checksum.h"
+#include "protocol/fleet/reusable_wire.h"
 #include "spdlog/spdlog.h"
 #include "transfer/fetch/peer_server.h"
-#include "transfer/prompt_checksum.h"
-#include "transfer/reusable_wire.h"
 
 namespace baton::decode_service {
 namespace {
@@ -162,26 +165,21 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
     return;
   }
   const fleet::v1::PrefillTarget& target = sequence.targets[sequence.next_target];
-  transfer::Ticket ticket{
+  protocol::Ticket ticket{
       options_.incarnation, TicketId(next_ticket_++), sequence.kv().computed_tokens() / kBlockTokens, {}};
   for (int64_t block = ticket.first_block; block < BlocksFor(sequence.size()); ++block) {
     ticket.generations.push_back(engine_.pool().generation(sequence.kv().blocks()[block]));
   }
   fleet::v1::PrefillRequest request;
   request.set_request_id(sequence.request_id);
-  *request.mutable_fingerprint() = sequence.fingerprint;
+  *request.mutable_fingerprint() = protocol::ToProto(engine_.fingerprint());
   request.mutable_fingerprint()->set_link(link_.pairing());
-  request.mutable_token_ids()->Reserve(static_cast<int>(sequence.size()));
-  for (TokenId token : sequence.tokens) request.add_token_ids(token.value());
+  protocol::AddTokens(sequence.tokens, request.mutable_token_ids());
   request.set_salt(sequence.salt);
-  transfer::ToProto(sequence.chain.spans(), request.mutable_reusable());
-  request.set_prompt_crc32c(transfer::PromptChecksum(request));
+  protocol::ToProto(sequence.chain.spans(), request.mutable_reusable());
+  request.set_prompt_crc32c(protocol::PromptChecksum(request));
   request.set_priority(sequence.priority);
-  for (const kv::PrefixLease& lease : sequence.leases) {
-    fleet::v1::CacheLease& asked = *request.add_leases();
-    asked.set_tokens(static_cast<uint32_t>(lease.blocks * kBlockTokens));
-    asked.set_ttl(lease.lease_class == kv::LeaseClass::k1h ? v1::CACHE_TTL_1H : v1::CACHE_TTL_5M);
-  }
+  protocol::ToProto(sequence.leases, request.mutable_leases());
   if (target.fetch().address() != target.address()) *request.mutable_fetch() = target.fetch();
   sequence.phase = Phase::kHandoff;
   sequence.handoff_tokens = sequence.size();

@@ -37,7 +37,6 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   std::string salt;
   // How its blocks are hashed, with its reusable spans.
   kv::PromptChain chain{kv::BlockHash()};
-  fleet::v1::Fingerprint fingerprint;
   std::vector<fleet::v1::PrefillTarget> targets;
   fleet::v1::PeerPrefix peer;  // where its leading blocks can be fetched; 0 blocks: nowhere, or asked
   std::vector<kv::PrefixLease> leases;  // of the prompt

@@ -190,11 +190,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
 Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant)
     : ranks_(std::move(ranks)),
       threads_(std::move(threads)),
-      fingerprint_(model::MakeFingerprint(
-          config(), ranks_.front().decoder->weights_digest(),
-          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
-          Numerics(ranks_.front().numerics, *ranks_.front().kernels, *ranks_.front().decoder,
-                   ranks_.front().store->layout(), ranks_.size(), tolerant))),
+      fingerprint_{
+          .model = config().Describe(),
+          .config = config().Digest(),
+          .weights = std::string(ranks_.front().decoder->weights_digest()),
+          .kv = WholeLayout(ranks_.front().store->layout(), ranks_.size()),
+          .numerics = Numerics(ranks_.front().numerics, *ranks_.front().kernels, *ranks_.front().decoder,
+                               ranks_.front().store->layout(), ranks_.size(), tolerant)},
       pool_(ranks_.front().store->blocks()) {
   if (ranks_.size() == 1) return;
   std::vector<kv::KvStore*> shards;

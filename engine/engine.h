@@ -17,10 +17,10 @@
 #include "engine/kv/index/block_pool.h"
 #include "engine/kv/store/kv_store.h"
 #include "engine/model/decoder.h"
-#include "engine/model/fingerprint.h"
 #include "engine/rank_threads.h"
 #include "engine/ranks_memory.h"
 #include "engine/step_result.h"
+#include "protocol/fingerprint.h"
 
 namespace baton::engine {
 
@@ -73,7 +73,7 @@ class Engine {
   ~Engine();
 
   const model::ModelConfig& config() const { return ranks_.front().decoder->config(); }
-  const model::Fingerprint& fingerprint() const { return fingerprint_; }
+  const protocol::Fingerprint& fingerprint() const { return fingerprint_; }
   // model::Decoder::contradiction.
   const std::string& contradiction() const { return ranks_.front().decoder->contradiction(); }
   // Root of a tenant's block hashes on this model.
@@ -140,7 +140,7 @@ class Engine {
   const std::unique_ptr<RankThreads> threads_;
   std::optional<RanksMemory> ranks_memory_;  // if there are several ranks
   std::optional<kv::KvStore> joint_;         // likewise
-  const model::Fingerprint fingerprint_;
+  const protocol::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;
   std::deque<InFlightStep> in_flight_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,19 +16,19 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/digest.h"
 #include "common/base/random.h"
-#include "common/rpc/answer_event.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/status.h"
-#include "gateway/mapping/answer.h"
 #include "gateway/mapping/sse.h"
+#include "gateway/mapping/usage.h"
 #include "gateway/passed_on.h"
 #include "gateway/tries.h"
+#include "protocol/client/answer_event.h"
+#include "protocol/client/answer_fold.h"
+#include "protocol/client/limits.h"
+#include "protocol/client/metadata.h"
 
 namespace baton::gateway {
 namespace {
-
-// The trailer in which the router tells what a request used (generation.proto, RequestUsage).
-constexpr char kUsageTrailer[] = "baton-usage-bin";
 
 // Bytes of an answer that are asked for before the client has taken them.
 constexpr size_t kAhead = 64 << 10;
@@ -50,7 +49,7 @@ constexpr size_t kCallsAtATime = 8;
 
 std::optional<v1::RequestUsage> UsageIn(const grpc::ClientContext& context) {
   const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find(kUsageTrailer);
+  const auto found = trailers.find(protocol::kUsageTrailer);
   v1::RequestUsage usage;
   if (found == trailers.end() ||
       !usage.ParseFromArray(found->second.data(), static_cast<int>(found->second.size()))) {
@@ -74,7 +73,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
              AnswerFormat format, const CallTimes& times, Probe& probe, SideThread& side_thread)
       : exchange_(std::move(exchange)),
         routers_(routers),
-        choices_(std::clamp<uint32_t>(requests.front().options().n(), 1, kMaxChoices)),
+        choices_(std::clamp<uint32_t>(requests.front().options().n(), 1, protocol::kMaxChoices)),
         format_(std::move(format)),
         times_(times),
         probe_(probe),
@@ -221,7 +220,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
       calls_[which] = {};
     }
     typename Stream::Callbacks callbacks{
-        .event = [self, which](Got event) { self->Keep(which, rpc::AnswerEvent(std::move(event))); },
+        .event = [self, which](Got event) { self->Keep(which, protocol::AnswerEvent(std::move(event))); },
         .done =
             [self, which](const absl::Status& status) {
               self->exchange_->Post([self, which, status] { self->OnDone(which, status); });
@@ -388,7 +387,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     }
     StartCalls();
     if (running_ > 0) return;
-    const absl::Status whole = answer_.CheckWhole(several() ? legs_.size() * choices_ : 1);
+    const absl::Status whole = answer_.CheckWhole(several() ? static_cast<int>(legs_.size() * choices_) : 1);
     if (!whole.ok()) return Fail(whole);
     ended_ = true;
     const v1::Usage usage = Used();
@@ -408,9 +407,9 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   v1::Usage Used() const {
     if (!several()) return UsageOf(told_.front(), answer_.choices());
     v1::Usage sum;
-    const std::span<const Answer::Choice> choices = answer_.choices();
+    const int count = static_cast<int>(choices_);
     for (size_t i = 0; i < told_.size(); ++i) {
-      AddUsage(UsageOf(told_[i], choices.subspan(i * choices_, choices_)), &sum);
+      AddUsage(UsageOf(told_[i], answer_.choices(), static_cast<int>(i) * count, count), &sum);
     }
     return sum;
   }
@@ -481,9 +480,9 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   size_t ahead_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of events that the client has not taken
   // As legs_. Each is written by its last call, before that is done.
   std::vector<std::optional<v1::RequestUsage>> told_;
-  size_t next_ = 0;     // the first that has not been started
-  size_t running_ = 0;  // calls
-  Answer answer_;       // of a stream: without its texts
+  size_t next_ = 0;              // the first that has not been started
+  size_t running_ = 0;           // calls
+  protocol::AnswerFold answer_;  // of a stream: without its texts
   size_t answer_bytes_ = 0;
   const absl::Time begun_at_ = absl::Now();
   bool answering_ = false;  // the first part has come

@@ -64,7 +64,8 @@ AnswerFormat FormatOf(OpenAiKind kind, const OpenAiAnswer& wanted, const std::st
     format.piece = [chunks](const v1::GenerateResponse& event) { return chunks->Add(event); };
     format.last = [chunks](const v1::Usage& usage) { return chunks->End(usage); };
   } else {
-    format.whole = [kind, wanted, created = Now()](const Answer& answer, const v1::Usage& usage) {
+    format.whole = [kind, wanted, created = Now()](const protocol::AnswerFold& answer,
+                                                   const v1::Usage& usage) {
       return Shown(OpenAiWhole(kind, answer, usage, created, wanted));
     };
   }
@@ -81,7 +82,7 @@ AnswerFormat FormatOf(const ResponsesAnswer& wanted, const std::string& request_
       return events->Fail(status);
     };
   } else {
-    format.whole = [wanted, created = Now()](const Answer& answer, const v1::Usage& usage) {
+    format.whole = [wanted, created = Now()](const protocol::AnswerFold& answer, const v1::Usage& usage) {
       return Shown(ResponsesWhole(answer, usage, created, wanted));
     };
   }
@@ -95,7 +96,7 @@ AnswerFormat FormatOf(const AnthropicMessages& wanted, const std::string& reques
     format.piece = [events](const v1::GenerateResponse& event) { return events->Add(event); };
     format.last = [events](const v1::Usage& usage) { return events->End(usage); };
   } else {
-    format.whole = [show = wanted.answer](const Answer& answer, const v1::Usage& usage) {
+    format.whole = [show = wanted.answer](const protocol::AnswerFold& answer, const v1::Usage& usage) {
       return Shown(AnthropicWhole(answer, usage, show));
     };
   }

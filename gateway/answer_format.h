@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
 #include "gateway/http/exchange.h"
-#include "gateway/mapping/answer.h"
 #include "gateway/mapping/anthropic_request.h"
 #include "gateway/mapping/client_words.h"
 #include "gateway/mapping/json_object.h"
 #include "gateway/mapping/openai_answer.h"
 #include "gateway/mapping/responses_request.h"
+#include "protocol/client/answer_fold.h"
 
 namespace baton::gateway {
 
@@ -22,7 +22,7 @@ namespace baton::gateway {
 struct AnswerFormat {
   // In whose words the router's errors are put (InWordsOf), before they are written.
   Api api = Api::kChat;
-  std::function<std::string(const Answer&, const v1::Usage&)> whole;
+  std::function<std::string(const protocol::AnswerFold&, const v1::Usage&)> whole;
   std::function<std::string(const v1::GenerateResponse&)> piece;
   std::function<std::string(const v1::Usage&)> last;
   // The body of an answer that failed, and its event in the middle of a stream; both may name the request.

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "protocol/client/limits.h"
+#include "protocol/client/metadata.h"
+
 namespace baton::gateway {
 namespace {
 
@@ -12,9 +15,9 @@ namespace {
 // connection that all clients share (common/rpc/limits.h).
 constexpr const char* kKeyHeaders[] = {"authorization", "x-api-key"};
 // With the number of a prompt behind it, the router takes it.
-constexpr size_t kMaxIdempotencyBytes = 120;
+constexpr size_t kMaxIdempotencyBytes = protocol::kMaxIdempotencyKeyBytes - 8;
 constexpr size_t kMaxBuildBytes = 64;
-constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512, kMaxRequestIdBytes = 128;
+constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512;
 
 bool IsPrintable(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
@@ -48,7 +51,7 @@ void PassOn(const http::Request& request, grpc::ClientContext* context) {
   for (const char* const name : kKeyHeaders) pass_on(name, kMaxKeyBytes);
   // A longer trace context may be left out (W3C Trace Context, 3.3.1.5).
   for (const char* const name : {"traceparent", "tracestate"}) pass_on(name, kMaxTraceBytes);
-  pass_on("x-request-id", kMaxRequestIdBytes);
+  pass_on(protocol::kClientIdMetadata, protocol::kMaxClientIdBytes);
 }
 
 }  // namespace baton::gateway

@@ -19,7 +19,7 @@ LinkTests::~LinkTests() {
   while (!tests_.empty()) End(tests_.begin());
 }
 
-absl::Status LinkTests::Submit(uint64_t id, transfer::Ticket ticket, Sink sink) {
+absl::Status LinkTests::Submit(uint64_t id, protocol::Ticket ticket, Sink sink) {
   const int64_t most = std::max<int64_t>(1, kMaxTestBytes / engine_.store().layout().block_bytes());
   if (ticket.first_block != 0 || ticket.blocks() < 1 || ticket.blocks() > most) {
     return absl::InvalidArgumentError(

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "common/rpc/event_sink.h"
 #include "engine/engine.h"
+#include "protocol/fleet/ticket.h"
 #include "transfer/link.h"
 #include "transfer/shipment.h"
-#include "transfer/ticket.h"
 
 namespace baton::prefill_service {
 
@@ -31,7 +31,7 @@ class LinkTests {
 
   // Begins to ship what the ticket covers. INVALID_ARGUMENT: the ticket covers nothing, or too much.
   // RESOURCE_EXHAUSTED: no block is free, or too many tests run.
-  absl::Status Submit(uint64_t id, transfer::Ticket ticket, Sink sink);
+  absl::Status Submit(uint64_t id, protocol::Ticket ticket, Sink sink);
   // Ends a test without a message. Unknown ids are ignored.
   void Cancel(uint64_t id);
   // Ships some. Returns whether there is more to do at once.

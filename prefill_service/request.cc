@@ -5,16 +5,17 @@
 #include <algorithm>
 
 #include "common/base/status.h"
-#include "transfer/fingerprint_wire.h"
-#include "transfer/lease_wire.h"
-#include "transfer/prompt_checksum.h"
-#include "transfer/reusable_wire.h"
+#include "protocol/client/token_ids.h"
+#include "protocol/fleet/fingerprint_wire.h"
+#include "protocol/fleet/lease_wire.h"
+#include "protocol/fleet/prompt_checksum.h"
+#include "protocol/fleet/reusable_wire.h"
 
 namespace baton::prefill_service {
 
 absl::Status CheckPair(const fleet::v1::Fingerprint& theirs, const engine::Engine& engine,
                        std::string_view link) {
-  if (const auto difference = model::FirstDifference(engine.fingerprint(), transfer::FromProto(theirs));
+  if (const auto difference = protocol::FirstDifference(engine.fingerprint(), protocol::FromProto(theirs));
       difference.has_value()) {
     return absl::FailedPreconditionError(
         fmt::format("fingerprints differ, prefill worker against decode worker: {}", *difference));
@@ -31,7 +32,7 @@ absl::StatusOr<Job> ParseRequest(const fleet::v1::PrefillRequest& request, const
                                  std::string_view link) {
   const model::ModelConfig& config = engine.config();
   BATON_RETURN_IF_ERROR(CheckPair(request.fingerprint(), engine, link));
-  if (const uint32_t crc = transfer::PromptChecksum(request); crc != request.prompt_crc32c()) {
+  if (const uint32_t crc = protocol::PromptChecksum(request); crc != request.prompt_crc32c()) {
     return absl::DataLossError(fmt::format(
         "prompt_crc32c: the prompt that arrived has checksum {:08x}, the one that was sent {:08x}", crc,
         request.prompt_crc32c()));
@@ -43,16 +44,9 @@ absl::StatusOr<Job> ParseRequest(const fleet::v1::PrefillRequest& request, const
         fmt::format("token_ids: {} tokens exceed the context of {}", size, config.context));
   }
   Job job;
-  job.tokens.reserve(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const int32_t id = request.token_ids(static_cast<int>(i));
-    if (id < 0 || id >= config.vocabulary) {
-      return absl::InvalidArgumentError(
-          fmt::format("token_ids[{}] is {}, the vocabulary has {} tokens", i, id, config.vocabulary));
-    }
-    job.tokens.emplace_back(id);
-  }
-  job.ticket = transfer::Ticket::FromProto(request.ticket());
+  BATON_RETURN_IF_ERROR(protocol::CheckTokenIds(request.token_ids(), config.vocabulary, "token_ids"));
+  job.tokens = protocol::TokensOf(request.token_ids());
+  job.ticket = protocol::Ticket::FromProto(request.ticket());
   if (job.ticket.blocks() == 0 || job.ticket.first_block + job.ticket.blocks() > BlocksFor(size)) {
     return absl::InvalidArgumentError(
         fmt::format("ticket: covers blocks [{}, {}) of a prompt that has {}", job.ticket.first_block,
@@ -61,8 +55,8 @@ absl::StatusOr<Job> ParseRequest(const fleet::v1::PrefillRequest& request, const
   job.request_id = request.request_id();
   job.root = engine.RootFor(kv::TenantSalt(request.salt()));
   job.priority = request.priority();
-  BATON_ASSIGN_OR_RETURN(job.leases, transfer::LeasesFromProto(request.leases(), size));
-  BATON_ASSIGN_OR_RETURN(job.reusable, transfer::ReusableFromProto(request.reusable(), size));
+  BATON_ASSIGN_OR_RETURN(job.leases, protocol::LeasesFromProto(request.leases(), size));
+  BATON_ASSIGN_OR_RETURN(job.reusable, protocol::ReusableFromProto(request.reusable(), size));
   job.peer = request.fetch();
   // The last token is computed here in any case.
   job.peer.set_blocks(

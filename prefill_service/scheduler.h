@@ -75,7 +75,7 @@ struct Job : rpc::EventSink<fleet::v1::PrefillEvent> {
   std::string request_id;
   std::vector<TokenId> tokens;
   kv::BlockHash root;
-  transfer::Ticket ticket;
+  protocol::Ticket ticket;
   // Lower runs first; a step is worth forecast::kPriorityStep of waiting.
   int priority = 0;
   // What of the prompt stays cached here in preference to other blocks.

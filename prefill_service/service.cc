@@ -86,7 +86,7 @@ grpc::ServerWriteReactor<fleet::v1::KvChunk>* PrefillService::TestLink(
         BATON_RETURN_IF_ERROR(CheckPair(request->fingerprint(), engine_, link_.pairing()));
         return sink;
       },
-      [this, id, ticket = transfer::Ticket::FromProto(request->ticket())](Sink sink) {
+      [this, id, ticket = protocol::Ticket::FromProto(request->ticket())](Sink sink) {
         return link_tests_.Submit(id, ticket, std::move(sink));
       },
       [this, id, receiver = Incarnation(request->ticket().incarnation()),

@@ -50,7 +50,7 @@ class TenantSalt {
 
 // Root of a tenant's chains on a model: SHA-256("baton/kv/root/1", fingerprint, salt), the last two each with
 // their length in front (8 bytes, little-endian). `fingerprint` is the model's canonical digest
-// (model::Fingerprint::Digest).
+// (protocol::Fingerprint::Digest).
 BlockHash RootHash(std::string_view fingerprint, const TenantSalt& salt);
 
 // Hash of the block that follows `parent` and holds `tokens` (kBlockTokens of them, each 4 bytes,

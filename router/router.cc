@@ -22,6 +22,7 @@
 #include "common/base/status.h"
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
+#include "protocol/client/limits.h"
 #include "router/api/classifier.h"
 #include "router/api/classifiers.h"
 #include "router/api/executor.h"
@@ -156,7 +157,8 @@ absl::StatusOr<std::unique_ptr<billing::PriceFile>> OpenPrices(const std::string
         continue;
       }
       // A prompt, and as many answers as a request may have.
-      const absl::Status fits = billing::CheckPrice(*price, (1 + kMaxChoices) * model->context);
+      const absl::Status fits =
+          billing::CheckPrice(*price, (1 + int{protocol::kMaxChoices}) * model->context);
       if (fits.ok()) continue;
       return absl::InvalidArgumentError(
           fmt::format("{}: models.{}: {}", path, Quoted(model->name), std::string(fits.message())));

@@ -10,7 +10,8 @@
 
 namespace baton::transfer {
 
-Intake::Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link)
+Intake::Intake(protocol::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
+               LinkReceiver& link)
     : ticket_(std::move(ticket)), store_(&store), link_(&link) {
   BATON_CHECK(static_cast<int64_t>(blocks.size()) >= ticket_.first_block + ticket_.blocks());
   const auto covered = blocks.subspan(ticket_.first_block, ticket_.blocks());

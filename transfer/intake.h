@@ -19,8 +19,8 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "engine/kv/store/kv_store.h"
+#include "protocol/fleet/ticket.h"
 #include "transfer/link.h"
-#include "transfer/ticket.h"
 
 namespace baton::transfer {
 
@@ -30,7 +30,7 @@ class Intake {
 
   // `blocks`: the sequence's block table; the ticket covers its tail from ticket.first_block on. `store` and
   // `link` outlive it.
-  Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link);
+  Intake(protocol::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link);
   ~Intake();
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
@@ -54,7 +54,7 @@ class Intake {
   bool writing() const { return writes_ > 0; }
 
   State state() const { return state_; }
-  const Ticket& ticket() const { return ticket_; }
+  const protocol::Ticket& ticket() const { return ticket_; }
   // Blocks of the prompt, counted from its start, whose KV is complete without a gap.
   int64_t committed_blocks() const { return ticket_.first_block + committed_; }
   int64_t received_bytes() const { return received_bytes_; }
@@ -64,7 +64,7 @@ class Intake {
   absl::Status Check(const fleet::v1::KvChunk& chunk) const;
   void Commit(const fleet::v1::KvChunk& chunk);
 
-  Ticket ticket_;
+  protocol::Ticket ticket_;
   std::vector<BlockId> blocks_;  // of the ticket, in order
   std::string from_;
   kv::KvStore* store_;

@@ -2,8 +2,8 @@
 
 namespace baton::transfer {
 
-KvReceiver::KvReceiver(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link,
-                       Callbacks callbacks)
+KvReceiver::KvReceiver(protocol::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
+                       LinkReceiver& link, Callbacks callbacks)
     : intake_(std::move(ticket), blocks, store, link), link_(link), callbacks_(std::move(callbacks)) {}
 
 void KvReceiver::Accept(const fleet::v1::KvChunk& chunk, std::shared_ptr<const void> event) {

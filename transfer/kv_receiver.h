@@ -37,7 +37,7 @@ class KvReceiver {
   };
 
   // As Intake: the ticket covers the tail of `blocks` from ticket.first_block on.
-  KvReceiver(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link,
+  KvReceiver(protocol::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link,
              Callbacks callbacks);
   ~KvReceiver() { Release(); }
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/fleet/v1/handoff.pb.h"
-#include "transfer/ticket.h"
+#include "protocol/fleet/ticket.h"
 
 namespace baton::transfer {
 
@@ -49,9 +49,11 @@ class LinkSender {
   // before: as much of `most` bytes as can be had at once and is its receiver's share, or 0 if that is less
   // than `least`; then the engine's loop is woken when memory comes back. Ship takes from it, by footprints,
   // and does not fail for lack of memory as long as it lasts.
-  virtual int64_t Reserve(const Ticket& /*ticket*/, int64_t /*least*/, int64_t most) { return most; }
+  virtual int64_t Reserve(const protocol::Ticket& /*ticket*/, int64_t /*least*/, int64_t most) {
+    return most;
+  }
   // Gives back what is left of it.
-  virtual void Unreserve(const Ticket& /*ticket*/) {}
+  virtual void Unreserve(const protocol::Ticket& /*ticket*/) {}
   // A peer asks for what it needs to come to a meeting that a chunk named (nccl). `answer` comes once, on the
   // engine thread.
   using Answer = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;

@@ -8,7 +8,7 @@
 
 namespace baton::transfer {
 
-Shipment::Shipment(Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t max_chunk_bytes)
+Shipment::Shipment(protocol::Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t max_chunk_bytes)
     : ticket_(std::move(ticket)), link_(&link), store_(&store), max_chunk_bytes_(max_chunk_bytes) {}
 
 int64_t Shipment::RunOf(int first_layer, int layers) const {

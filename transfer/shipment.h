@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "engine/kv/store/kv_store.h"
+#include "protocol/fleet/ticket.h"
 #include "transfer/link.h"
-#include "transfer/ticket.h"
 
 namespace baton::transfer {
 
@@ -18,7 +18,7 @@ class Shipment {
  public:
   // `link` and `store` outlive it. max_chunk_bytes bounds a chunk's payload (at least one layer of one block
   // leaves in each).
-  Shipment(Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t max_chunk_bytes);
+  Shipment(protocol::Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t max_chunk_bytes);
 
   // Sets memory of the link's aside for blocks [first_block, first_block + blocks), which Ship is called for
   // next, `layers` layers at a time. Returns for how many of them, from the first on, there is enough; if not
@@ -33,7 +33,7 @@ class Shipment {
   absl::Status Ship(std::span<const BlockId> table, int64_t first_block, int64_t blocks, int first_layer,
                     int layers, const std::function<void(fleet::v1::KvChunk)>& send);
 
-  const Ticket& ticket() const { return ticket_; }
+  const protocol::Ticket& ticket() const { return ticket_; }
   int64_t shipped_bytes() const { return shipped_bytes_; }
 
  private:
@@ -42,7 +42,7 @@ class Shipment {
   // Of the link's memory that so many blocks take.
   int64_t Footprint(int64_t blocks, int layers) const;
 
-  Ticket ticket_;
+  protocol::Ticket ticket_;
   LinkSender* link_;
   kv::KvStore* store_;
   int64_t max_chunk_bytes_;

@@ -58,7 +58,7 @@ absl::Status Refused(const std::string& why) {
 
 }  // namespace
 
-ChunkGate ChunkGate::For(const model::Fingerprint& fingerprint) {
+ChunkGate ChunkGate::For(const protocol::Fingerprint& fingerprint) {
   ChunkGate gate;
   gate.config = absl::BytesToHexString(fingerprint.config);
   gate.weights = absl::BytesToHexString(fingerprint.weights);
@@ -139,7 +139,7 @@ absl::Status ChunkGate::CheckLimits() const {
   return absl::OkStatus();
 }
 
-absl::Status ChunkGate::Check(const model::Fingerprint& fingerprint) const {
+absl::Status ChunkGate::Check(const protocol::Fingerprint& fingerprint) const {
   const ChunkGate here = For(fingerprint);
   if (mode != here.mode) return Refused(fmt::format("it is for {}, this worker has {}", mode, here.mode));
   if (config != here.config) return Refused("it is for another model: config.json differs");

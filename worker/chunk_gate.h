@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "engine/model/fingerprint.h"
+#include "protocol/fingerprint.h"
 
 namespace baton::worker {
 
@@ -42,7 +42,7 @@ struct ChunkGate {
   Limits limits;
   Measured measured;
 
-  static ChunkGate For(const model::Fingerprint& fingerprint);
+  static ChunkGate For(const protocol::Fingerprint& fingerprint);
   // INVALID_ARGUMENT names the file and what is wrong with it.
   static absl::StatusOr<ChunkGate> Read(const std::string& path);
   std::string ToJson() const;
@@ -50,7 +50,7 @@ struct ChunkGate {
   // FAILED_PRECONDITION: a figure is beyond its limit.
   absl::Status CheckLimits() const;
   // FAILED_PRECONDITION: it is for another model, KV format or mode, or a figure is beyond its limit.
-  absl::Status Check(const model::Fingerprint& fingerprint) const;
+  absl::Status Check(const protocol::Fingerprint& fingerprint) const;
 };
 
 // Whether a worker that was started with --chunk-reuse `how` may begin: a gate file, or kUncheckedReuse.

@@ -13,9 +13,9 @@
 #include "common/rpc/keepalive_flag.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/otlp_exporter.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "text/config/ends_digest.h"
 #include "text/config/model_path.h"
-#include "transfer/fingerprint_wire.h"
 
 namespace baton::worker {
 namespace {
@@ -203,7 +203,7 @@ fleet::v1::WorkerInfo Describe(fleet::v1::Role role, const std::string& worker_i
   info.set_worker_id(worker_id);
   info.set_role(role);
   info.set_incarnation(incarnation.value());
-  *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
+  *info.mutable_fingerprint() = protocol::ToProto(engine.fingerprint());
   info.mutable_fingerprint()->set_link(link);
   info.set_block_hash_domain(engine.fingerprint().Digest());
   fleet::v1::StepCost& step_cost = *info.mutable_step_cost();

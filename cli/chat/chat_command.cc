@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/chat/answer.h"
 #include "cli/chat/history.h"
 #include "cli/chat/interrupt.h"
 #include "cli/chat/line_editor.h"
@@ -26,6 +25,7 @@
 #include "cli/show/quantity.h"
 #include "cli/show/summary.h"
 #include "common/base/status.h"
+#include "protocol/client/answer_fold.h"
 
 namespace baton::cli {
 namespace {
@@ -152,19 +152,19 @@ class Chat {
   absl::Status Ask(const std::vector<v1::Message>& asked) {
     const v1::ChatRequest request = Request(asked);
     interrupt_.Take();  // one from before this answer is not meant for it
-    Answer answer;
+    protocol::AnswerFold answer;
     PartPrinter printer(context_.out, context_.err);
     absl::Status status =
         client_.Chat(request, {.cancel_fd = interrupt_.fd(), .timeout = flags_.target.Timeout()},
                      [&](const v1::GenerateResponse& event) {
-                       answer.Take(event);
+                       answer.Add(event);
                        if (!event.has_delta()) return absl::OkStatus();
                        const PartPrinter::Shown shown = printer.Show(event.delta());
                        if (!shown.err.empty()) Tell(shown.err);
                        return Put(shown.out);
                      });
     const bool said_something = !answer.choices().empty() &&
-                                (!answer.choices()[0].text.empty() || !answer.choices()[0].parts.empty());
+                                (!answer.choices()[0].text().empty() || !answer.choices()[0].parts().empty());
     if (said_something || status.ok()) status.Update(Put("\n"));
     // Said once for each cut: the same messages are left out of the turns that follow.
     std::string context = DescribeContext(answer.started().context());
@@ -175,7 +175,7 @@ class Chat {
     interrupt_.Take();
     if (!status.ok()) {
       if (status.code() == absl::StatusCode::kCancelled && said_something) {
-        history_.Add(asked, AssistantMessage(answer.choices()[0].text));
+        history_.Add(asked, AssistantMessage(answer.choices()[0].text()));
       }
       if (history_.turns() > 0 && status.code() == absl::StatusCode::kFailedPrecondition) {
         reset_because_ = "a shorter conversation may fit";  // no worker has KV memory for so much
@@ -184,17 +184,18 @@ class Chat {
       }
       return status;
     }
-    BATON_RETURN_IF_ERROR(answer.CheckComplete());
+    BATON_RETURN_IF_ERROR(answer.CheckWhole());
     results_.clear();
-    for (const v1::AnswerPart& part : answer.choices()[0].parts) {
+    for (const v1::AnswerPart& part : answer.choices()[0].parts()) {
       if (part.has_tool_call() && part.complete()) calls_.push_back(part.tool_call());
     }
-    const v1::Finished& end = answer.choices()[0].end;
+    const v1::Finished& end = answer.choices()[0].finished();
     const bool blocked = end.reason() == v1::FINISH_REASON_CONTENT_FILTER;
     // What was blocked would be judged again, and blocked again, with each further turn.
-    if (!blocked) history_.Add(asked, AssistantMessage(answer.choices()[0].text, calls_));
-    for (const v1::Warning& warning : answer.choices()[0].end.warnings()) Tell("({})\n", warning.message());
-    last_ = answer.choices()[0].end;
+    if (!blocked) history_.Add(asked, AssistantMessage(answer.choices()[0].text(), calls_));
+    for (const v1::Warning& warning : answer.choices()[0].finished().warnings())
+      Tell("({})\n", warning.message());
+    last_ = answer.choices()[0].finished();
     if (blocked) Tell("{}", DescribeBlock(last_->moderation()));
     if (flags_.show_timing) PrintStats();
     const v1::Usage& usage = last_->usage();

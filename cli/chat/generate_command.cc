@@ -11,7 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
-#include "cli/chat/answer.h"
+#include "cli/chat/answer_json.h"
 #include "cli/chat/interrupt.h"
 #include "cli/chat/request_flags.h"
 #include "cli/chat/token_ids.h"
@@ -19,6 +19,7 @@
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "cli/show/summary.h"
+#include "protocol/client/answer_fold.h"
 
 namespace baton::cli {
 namespace {
@@ -75,7 +76,7 @@ v1::GenerateRequest MakeRequest(const GenerateFlags& flags) {
   return request;
 }
 
-void PrintLogprobs(const std::vector<v1::StepLogprobs>& steps) {
+void PrintLogprobs(const google::protobuf::RepeatedPtrField<v1::StepLogprobs>& steps) {
   const auto show = [](const v1::TokenLogprob& token) {
     return fmt::format("\"{}\" {:.3f}", absl::CEscape(token.bytes()), token.logprob());
   };
@@ -87,13 +88,13 @@ void PrintLogprobs(const std::vector<v1::StepLogprobs>& steps) {
 }
 
 // What has not been streamed: all of it with several choices, which would mix.
-absl::Status PrintAnswer(const GenerateFlags& flags, const Answer& answer, bool streamed) {
+absl::Status PrintAnswer(const GenerateFlags& flags, const protocol::AnswerFold& answer, bool streamed) {
   std::string text;
-  for (size_t i = 0; i < answer.choices().size(); ++i) {
-    const Choice& choice = answer.choices()[i];
+  for (int i = 0; i < answer.choices().size(); ++i) {
+    const v1::AnswerChoice& choice = answer.choices()[i];
     if (!streamed) {
       if (answer.choices().size() > 1) text += fmt::format("[{}] ", i);
-      text += flags.ids_out ? absl::StrJoin(choice.token_ids, ",") : choice.text;
+      text += flags.ids_out ? absl::StrJoin(choice.token_ids(), ",") : choice.text();
     }
     text += '\n';
   }
@@ -120,22 +121,22 @@ int RunGenerate(const GenerateFlags& flags, const CliContext& context) {
   absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
   if (!target.ok()) return Fail(target.status());
   const bool streamed = !flags.json && !flags.ids_out && flags.n == 1;
-  Answer answer;
+  protocol::AnswerFold answer;
   absl::Status status =
       target->client->Generate(request, {.cancel_fd = interrupt.fd(), .timeout = flags.target.Timeout()},
                                [&](const v1::GenerateResponse& event) {
-                                 answer.Take(event);
+                                 answer.Add(event);
                                  if (!streamed || !event.has_delta()) return absl::OkStatus();
                                  return Put(event.delta().text());
                                });
-  if (status.ok()) status = answer.CheckComplete();
+  if (status.ok()) status = answer.CheckWhole();
   if (!status.ok()) {
     if (streamed && !answer.choices().empty()) Put("\n").IgnoreError();
     return Fail(status);
   }
   if (flags.json) {
-    nlohmann::ordered_json json = answer.ToJson();
-    if (flags.digest) json["logits_digest"] = fmt::format("{:08x}", answer.LogitsDigest());
+    nlohmann::ordered_json json = AnswerJson(answer.answer());
+    if (flags.digest) json["logits_digest"] = fmt::format("{:08x}", LogitsDigest(answer.answer()));
     // The router only sends valid UTF-8; should another server not, the JSON stays valid.
     const absl::Status written =
         Put(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -143,12 +144,12 @@ int RunGenerate(const GenerateFlags& flags, const CliContext& context) {
   }
   if (const absl::Status written = PrintAnswer(flags, answer, streamed); !written.ok()) return Fail(written);
   if (flags.logprobs.has_value()) {
-    for (const Choice& choice : answer.choices()) PrintLogprobs(choice.logprobs);
+    for (const v1::AnswerChoice& choice : answer.choices()) PrintLogprobs(choice.logprobs());
   }
-  if (flags.digest) Tell("logits digest {:08x}\n", answer.LogitsDigest());
+  if (flags.digest) Tell("logits digest {:08x}\n", LogitsDigest(answer.answer()));
   if (flags.show_timing) {
-    for (const Choice& choice : answer.choices()) {
-      Tell("\n{}", RenderSummary(choice.end, context.err));
+    for (const v1::AnswerChoice& choice : answer.choices()) {
+      Tell("\n{}", RenderSummary(choice.finished(), context.err));
     }
   }
   return kExitOk;

@@ -20,10 +20,10 @@
 #include "absl/time/clock.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/check.h"
-#include "common/rpc/answer_event.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/security.h"
+#include "protocol/client/answer_event.h"
 
 namespace baton::cli {
 namespace {
@@ -92,7 +92,7 @@ absl::Status RunStream(const Request& request, const std::string& address, const
   auto inbox = std::make_shared<Inbox>();
   const std::shared_ptr<Stream> stream =
       Stream::Call(request, std::move(context),
-                   {.event = [inbox](Response event) { inbox->Put(rpc::AnswerEvent(std::move(event))); },
+                   {.event = [inbox](Response event) { inbox->Put(protocol::AnswerEvent(std::move(event))); },
                     .done = [inbox](absl::Status status) { inbox->End(std::move(status)); }},
                    start);
   bool cancelled = false;

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "cli/chat/answer.h"
+#include "cli/chat/answer_json.h"
 #include "cli/chat/interrupt.h"
 #include "cli/chat/request_flags.h"
 #include "cli/commands.h"
@@ -19,6 +19,7 @@
 #include "cli/show/print.h"
 #include "cli/show/summary.h"
 #include "common/base/status.h"
+#include "protocol/client/answer_fold.h"
 
 namespace baton::cli {
 namespace {
@@ -84,26 +85,27 @@ absl::StatusOr<std::vector<PromptToken>> PromptTokens(InferenceClient& client, c
   return tokens;
 }
 
-nlohmann::ordered_json ExplanationJson(const std::vector<PromptToken>& prompt, const Answer& answer) {
+nlohmann::ordered_json ExplanationJson(const std::vector<PromptToken>& prompt,
+                                       const protocol::AnswerFold& answer) {
   nlohmann::ordered_json tokens = nlohmann::ordered_json::array();
   for (const PromptToken& token : prompt) {
     tokens.push_back({{"token", token.bytes}, {"token_id", token.id}});
   }
-  nlohmann::ordered_json json = answer.ToJson();
+  nlohmann::ordered_json json = AnswerJson(answer.answer());
   json["prompt"] = std::move(tokens);
   return json;
 }
 
-std::string ExplanationText(const std::vector<PromptToken>& prompt, const Choice& choice,
+std::string ExplanationText(const std::vector<PromptToken>& prompt, const v1::AnswerChoice& choice,
                             const Terminal& terminal) {
-  std::string text = RenderPrompt(prompt, choice.end.usage().cached_tokens(), terminal) + "\n";
-  text += RenderSummary(choice.end, terminal) + RenderKv(choice.end, terminal);
-  if (choice.sampling.empty() && choice.end.usage().completion_tokens() > 0)
+  std::string text = RenderPrompt(prompt, choice.finished().usage().cached_tokens(), terminal) + "\n";
+  text += RenderSummary(choice.finished(), terminal) + RenderKv(choice.finished(), terminal);
+  if (choice.sampling().empty() && choice.finished().usage().completion_tokens() > 0)
     text += "\nThe server tells no traces: it is of an older version.\n";
-  for (size_t i = 0; i < choice.sampling.size(); ++i) {
-    text += RenderTrace(static_cast<int64_t>(i) + 1, choice.sampling[i], terminal);
+  for (int i = 0; i < choice.sampling().size(); ++i) {
+    text += RenderTrace(i + 1, choice.sampling()[i], terminal);
   }
-  return text + fmt::format("\nThe answer: {}\n", ShowPiece(choice.text, terminal));
+  return text + fmt::format("\nThe answer: {}\n", ShowPiece(choice.text(), terminal));
 }
 
 int RunExplain(ExplainFlags flags, const CliContext& context) {
@@ -134,21 +136,21 @@ int RunExplain(ExplainFlags flags, const CliContext& context) {
   if (!target.ok()) return Fail(target.status());
   const auto prompt = PromptTokens(*target->client, flags, asked);
   if (!prompt.ok()) return Fail(prompt.status());
-  Answer answer;
+  protocol::AnswerFold answer;
   const auto take = [&](const v1::GenerateResponse& event) {
-    answer.Take(event);
+    answer.Add(event);
     return absl::OkStatus();
   };
   const StreamOptions options = {.cancel_fd = interrupt.fd(), .timeout = flags.target.Timeout()};
   absl::Status status = flags.chat ? target->client->Chat(asked.chat(), options, take)
                                    : target->client->Generate(asked.generate(), options, take);
-  if (status.ok()) status = answer.CheckComplete();
+  if (status.ok()) status = answer.CheckWhole();
   if (!status.ok()) return Fail(status);
   const std::string text =
       flags.json ? ExplanationJson(*prompt, answer)
                            .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
                        "\n"
-                 : ExplanationText(*prompt, answer.choices().front(), context.out);
+                 : ExplanationText(*prompt, answer.choices()[0], context.out);
   const absl::Status written = Put(text);
   return written.ok() ? kExitOk : Fail(written);
 }

@@ -13,7 +13,7 @@ using TokenId = NamedType<int32_t, struct TokenIdTag>;
 using BlockId = NamedType<uint32_t, struct BlockIdTag>;
 // Grows by one each time that a block is allocated; a write that names an older generation is refused.
 using Generation = NamedType<uint32_t, struct GenerationTag>;
-// The right to fill certain blocks of one decode worker (see transfer/ticket.h).
+// The right to fill certain blocks of one decode worker (see protocol/fleet/ticket.h).
 using TicketId = NamedType<uint64_t, struct TicketIdTag>;
 // A sequence inside one engine.
 using SequenceId = NamedType<uint64_t, struct SequenceIdTag>;

@@ -21,7 +21,7 @@ class KeyBearer final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
       auto* metadata = methods->GetSendInitialMetadata();
-      if (!keys_.fleet_key.empty()) metadata->insert({"baton-fleet-key", keys_.fleet_key});
+      if (!keys_.fleet_key.empty()) metadata->insert({kFleetKeyMetadata, keys_.fleet_key});
       if (!keys_.api_key.empty()) metadata->insert({"authorization", "Bearer " + keys_.api_key});
     }
     methods->Proceed();

@@ -19,7 +19,6 @@ namespace {
 
 namespace tls = grpc::experimental;
 
-constexpr char kFleetKeyMetadata[] = "baton-fleet-key";
 constexpr size_t kMinKeyBytes = 16;
 
 template <auto Free>

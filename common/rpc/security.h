@@ -18,6 +18,9 @@
 
 namespace baton::rpc {
 
+// The metadata in which calls within a fleet carry its key.
+inline constexpr char kFleetKeyMetadata[] = "baton-fleet-key";
+
 class Security {
  public:
   // Reads every file once, so that errors are reported at the start: a key that does not fit the certificate,

@@ -2,7 +2,6 @@
 
 #include "common/base/status.h"
 #include "engine/kernels/kernels.h"
-#include "engine/kv/store/kv_layout.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/decoder.h"
 #include "engine/model/lattice.h"
@@ -10,6 +9,7 @@
 #include "engine/model/stored_matrix.h"
 #include "engine/model/stored_quantization.h"
 #include "engine/model/weights.h"
+#include "protocol/kv_layout.h"
 
 namespace baton::model {
 namespace {

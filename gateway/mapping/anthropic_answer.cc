@@ -79,39 +79,42 @@ Json AppliedEdits(const AnthropicAnswer& wanted, const v1::Started& started) {
 
 }  // namespace
 
-Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, const AnthropicAnswer& wanted) {
-  const Answer::Choice& choice = answer.choices().front();
+Json AnthropicWhole(const protocol::AnswerFold& answer, const v1::Usage& usage,
+                    const AnthropicAnswer& wanted) {
+  const v1::AnswerChoice& choice = answer.choices()[0];
   Json message = MessageFrame(answer.started());
-  for (const Answer::Part& part : choice.parts) {
-    Json block = BlockOf(part.start);
-    if (part.start.kind() == v1::PartStart::KIND_TOOL_CALL) {
-      Json input = Json::parse(part.text.empty() ? "{}" : part.text, nullptr, /*allow_exceptions=*/false);
+  for (const v1::AnswerPart& part : choice.parts()) {
+    const v1::PartStart start = protocol::StartOf(part);
+    const std::string& text = protocol::TextOf(part);
+    Json block = BlockOf(start);
+    if (start.kind() == v1::PartStart::KIND_TOOL_CALL) {
+      Json input = Json::parse(text.empty() ? "{}" : text, nullptr, /*allow_exceptions=*/false);
       // A call that was cut is the answer's beginning: its text says what there was.
       if (!input.is_object()) {
-        block = {{"type", "text"}, {"text", part.text}};
+        block = {{"type", "text"}, {"text", text}};
       } else {
         block["input"] = std::move(input);
       }
-    } else if (part.start.kind() != v1::PartStart::KIND_THINKING) {
-      block["text"] = part.text;
+    } else if (start.kind() != v1::PartStart::KIND_THINKING) {
+      block["text"] = text;
     } else if (wanted.hide_thinking) {
-      block["signature"] = SignatureOf(part.text);
+      block["signature"] = SignatureOf(text);
     } else {
-      block["thinking"] = part.text;
+      block["thinking"] = text;
     }
     message["content"].push_back(std::move(block));
   }
-  if (choice.parts.empty() && !choice.text.empty()) {
-    message["content"].push_back({{"type", "text"}, {"text", choice.text}});
+  if (choice.parts().empty() && !choice.text().empty()) {
+    message["content"].push_back({{"type", "text"}, {"text", choice.text()}});
   }
-  message["stop_reason"] = StopOf(*choice.finished);
-  message["stop_sequence"] = StopSequence(*choice.finished);
+  message["stop_reason"] = StopOf(choice.finished());
+  message["stop_sequence"] = StopSequence(choice.finished());
   message["usage"] = AnthropicUsage(usage);
   if (Json edits = AppliedEdits(wanted, answer.started()); !edits.is_null()) {
     message["context_management"] = std::move(edits);
   }
-  AddModeration(*choice.finished, &message);
-  AddWarnings(*choice.finished, &message);
+  AddModeration(choice.finished(), &message);
+  AddWarnings(choice.finished(), &message);
   return message;
 }
 

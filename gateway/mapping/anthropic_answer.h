@@ -5,8 +5,8 @@
 #include <string>
 
 #include "baton/v1/inference.pb.h"
-#include "gateway/mapping/answer.h"
 #include "gateway/mapping/json_object.h"
+#include "protocol/client/answer_fold.h"
 
 namespace baton::gateway {
 
@@ -20,7 +20,8 @@ struct AnthropicAnswer {
 };
 
 // The whole body.
-Json AnthropicWhole(const Answer& answer, const v1::Usage& usage, const AnthropicAnswer& wanted);
+Json AnthropicWhole(const protocol::AnswerFold& answer, const v1::Usage& usage,
+                    const AnthropicAnswer& wanted);
 
 class AnthropicEvents {
  public:

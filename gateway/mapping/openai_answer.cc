@@ -128,22 +128,22 @@ std::string_view PromptEcho(const OpenAiAnswer& wanted, size_t choice) {
 }
 
 // The text of a completion, and its log probabilities if they are asked for.
-Json TextChoice(const OpenAiAnswer& wanted, size_t which, const Answer::Choice& choice) {
+Json TextChoice(const OpenAiAnswer& wanted, size_t which, const v1::AnswerChoice& choice) {
   std::string echo(PromptEcho(wanted, which));
-  std::span<const v1::StepLogprobs> prompt;
-  if (wanted.prompt_logprobs) prompt = choice.prompt_logprobs;
+  const google::protobuf::RepeatedPtrField<v1::StepLogprobs> none;
+  const auto& prompt = wanted.prompt_logprobs ? choice.prompt_logprobs() : none;
   TextLogprobs logprobs(-HiddenBytes(echo, prompt));
   const bool of_tokens = echo.empty();
   for (const v1::StepLogprobs& step : prompt) {
     if (of_tokens) echo += step.chosen().bytes();
-    if (&step == prompt.data()) {
+    if (&step == &prompt[0]) {
       logprobs.AddFirst(step);
     } else {
       logprobs.Add(step);
     }
   }
-  for (const v1::StepLogprobs& step : choice.logprobs) logprobs.Add(step);
-  Json made = {{"text", echo + choice.text}, {"logprobs", nullptr}};
+  for (const v1::StepLogprobs& step : choice.logprobs()) logprobs.Add(step);
+  Json made = {{"text", echo + choice.text()}, {"logprobs", nullptr}};
   if (wanted.logprobs) made["logprobs"] = std::move(logprobs).Shown();
   return made;
 }
@@ -152,18 +152,19 @@ std::string IdOf(OpenAiKind kind, const v1::Started& started) {
   return (kind == OpenAiKind::kChat ? "chatcmpl-" : "cmpl-") + started.request_id();
 }
 
-Json MessageOf(const Answer::Choice& choice) {
+Json MessageOf(const v1::AnswerChoice& choice) {
   Json message = {{"role", "assistant"}, {"content", nullptr}, {"refusal", nullptr}};
   std::string thinking;
   Json calls = Json::array();
-  for (const Answer::Part& part : choice.parts) {
-    if (part.start.kind() == v1::PartStart::KIND_THINKING) thinking += part.text;
-    if (part.start.kind() != v1::PartStart::KIND_TOOL_CALL) continue;
-    calls.push_back({{"id", part.start.id()},
+  for (const v1::AnswerPart& part : choice.parts()) {
+    thinking += part.thinking();
+    if (!part.has_tool_call()) continue;
+    const v1::ToolCall& call = part.tool_call();
+    calls.push_back({{"id", call.id()},
                      {"type", "function"},
-                     {"function", {{"name", part.start.name()}, {"arguments", part.text}}}});
+                     {"function", {{"name", call.name()}, {"arguments", call.arguments_json()}}}});
   }
-  if (!choice.text.empty() || calls.empty()) message["content"] = choice.text;
+  if (!choice.text().empty() || calls.empty()) message["content"] = choice.text();
   if (!thinking.empty()) message["reasoning_content"] = thinking;
   if (!calls.empty()) message["tool_calls"] = std::move(calls);
   return message;
@@ -193,24 +194,24 @@ Json OpenAiUsage(const v1::Usage& usage) {
           {"completion_tokens_details", CompletionDetails(usage)}};
 }
 
-Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, int64_t created,
+Json OpenAiWhole(OpenAiKind kind, const protocol::AnswerFold& answer, const v1::Usage& usage, int64_t created,
                  const OpenAiAnswer& wanted) {
   const bool chat = kind == OpenAiKind::kChat;
   Json choices = Json::array();
-  for (size_t i = 0; i < answer.choices().size(); ++i) {
-    const Answer::Choice& choice = answer.choices()[i];
+  for (int i = 0; i < answer.choices().size(); ++i) {
+    const v1::AnswerChoice& choice = answer.choices()[i];
     Json made = {{"index", i}};
     if (chat) {
       made["message"] = MessageOf(choice);
-      made["logprobs"] = choice.logprobs.empty() ? Json(nullptr) : ChatLogprobs(choice.logprobs);
+      made["logprobs"] = choice.logprobs().empty() ? Json(nullptr) : ChatLogprobs(choice.logprobs());
     } else {
-      made.update(TextChoice(wanted, i, choice));
+      made.update(TextChoice(wanted, static_cast<size_t>(i), choice));
     }
-    if (!choice.sampling.empty()) made["sampling"] = SamplingOf(choice.sampling);
-    made["finish_reason"] = FinishOf(choice.finished->reason());
-    made["stop_reason"] = StopReasonOf(*choice.finished);
-    if (wanted.timing) made["baton_timing"] = TimingOf(*choice.finished);
-    AddWarnings(*choice.finished, &made);
+    if (!choice.sampling().empty()) made["sampling"] = SamplingOf(choice.sampling());
+    made["finish_reason"] = FinishOf(choice.finished().reason());
+    made["stop_reason"] = StopReasonOf(choice.finished());
+    if (wanted.timing) made["baton_timing"] = TimingOf(choice.finished());
+    AddWarnings(choice.finished(), &made);
     choices.push_back(std::move(made));
   }
   Json whole = {{"id", IdOf(kind, answer.started())},
@@ -220,7 +221,7 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
                 {"system_fingerprint", answer.started().build()},
                 {"choices", std::move(choices)},
                 {"usage", OpenAiUsage(usage)}};
-  AddModeration(*answer.choices().front().finished, &whole);
+  AddModeration(answer.choices()[0].finished(), &whole);
   return whole;
 }
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "baton/v1/inference.pb.h"
-#include "gateway/mapping/answer.h"
 #include "gateway/mapping/json_object.h"
 #include "gateway/mapping/openai_request.h"
+#include "protocol/client/answer_fold.h"
 
 namespace baton::gateway {
 
@@ -24,7 +24,7 @@ Json CompletionDetails(const v1::Usage& usage);
 Json OpenAiUsage(const v1::Usage& usage);
 
 // The whole body. `created`: seconds since 1970.
-Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, int64_t created,
+Json OpenAiWhole(OpenAiKind kind, const protocol::AnswerFold& answer, const v1::Usage& usage, int64_t created,
                  const OpenAiAnswer& wanted);
 
 class OpenAiChunks {

@@ -133,18 +133,20 @@ v1::PartStart TextStart() {
 
 }  // namespace
 
-Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created,
+Json ResponsesWhole(const protocol::AnswerFold& answer, const v1::Usage& usage, int64_t created,
                     const ResponsesAnswer& wanted) {
-  const Answer::Choice& choice = answer.choices().front();
-  const v1::FinishReason reason = choice.finished->reason();
+  const v1::AnswerChoice& choice = answer.choices()[0];
+  const v1::FinishReason reason = choice.finished().reason();
   Json items = Json::array();
   const auto add = [&](const v1::PartStart& start, const std::string& text, bool complete) {
     items.push_back(ItemOf(start, ItemId(start.kind(), answer.started(), items.size()), text,
                            StatusOf(complete), wanted));
   };
-  for (const Answer::Part& part : choice.parts) add(part.start, part.text, part.complete);
-  if (choice.parts.empty() && !choice.text.empty()) add(TextStart(), choice.text, CutBy(reason) == nullptr);
-  return Ended(answer.started(), created, wanted.echo, *choice.finished, std::move(items), usage);
+  for (const v1::AnswerPart& part : choice.parts())
+    add(protocol::StartOf(part), protocol::TextOf(part), part.complete());
+  if (choice.parts().empty() && !choice.text().empty())
+    add(TextStart(), choice.text(), CutBy(reason) == nullptr);
+  return Ended(answer.started(), created, wanted.echo, choice.finished(), std::move(items), usage);
 }
 
 std::string ResponsesEvents::Say(const char* type, Json fields) {

@@ -10,14 +10,14 @@
 
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
-#include "gateway/mapping/answer.h"
 #include "gateway/mapping/json_object.h"
 #include "gateway/mapping/responses_request.h"
+#include "protocol/client/answer_fold.h"
 
 namespace baton::gateway {
 
 // The whole body. `created`: seconds since 1970.
-Json ResponsesWhole(const Answer& answer, const v1::Usage& usage, int64_t created,
+Json ResponsesWhole(const protocol::AnswerFold& answer, const v1::Usage& usage, int64_t created,
                     const ResponsesAnswer& wanted);
 
 class ResponsesEvents {

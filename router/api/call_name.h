@@ -14,9 +14,8 @@ struct CallName {
   std::string client_id;  // empty: the client gives none
 };
 
-// Names a call. The client's name is cut to its first kMaxClientIdBytes bytes, and counts as none if it is
-// not printable ASCII, with which gRPC would end the process.
-inline constexpr size_t kMaxClientIdBytes = 128;
+// Names a call. The client\'s name is cut to its first protocol::kMaxClientIdBytes bytes, and counts as none
+// if it is not printable ASCII, with which gRPC would end the process.
 CallName NameCall(const grpc::ServerContextBase& context);
 // The same for a call of the router's own.
 CallName NameInternalCall();
@@ -24,9 +23,5 @@ CallName NameInternalCall();
 // Puts the names into the metadata that an answer begins with, before those are sent. Not of a call that is
 // refused: gRPC's own retries send it again only if it ends without such metadata (proposal A6).
 void Announce(const CallName& name, grpc::ServerContextBase* context);
-
-// The keys of these metadata.
-inline constexpr char kRequestIdMetadata[] = "baton-request-id";
-inline constexpr char kClientIdMetadata[] = "x-request-id";
 
 }  // namespace baton::router

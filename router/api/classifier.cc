@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
-#include "router/api/answer_fold.h"
+#include "protocol/client/answer_fold.h"
 #include "router/api/classifier_prompt.h"
 
 namespace baton::router {
@@ -119,7 +119,7 @@ class AnswerReader final : public ClientStream {
   const size_t question_;
   std::shared_ptr<Panel> panel_;
   std::shared_ptr<RequestDriver> driver_;
-  AnswerFold fold_;
+  protocol::AnswerFold fold_;
 };
 
 }  // namespace

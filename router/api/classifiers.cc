@@ -7,6 +7,7 @@
 
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "protocol/client/token_ids.h"
 #include "router/api/conversation.h"
 #include "router/moderation/text.h"
 
@@ -106,9 +107,7 @@ absl::StatusOr<std::optional<ModerationPlan>> Classifiers::Plan(const Classifier
 void SetTexts(const v1::GenerateRequest& request, const ServedModel& model, ModerationPlan* plan) {
   std::string prompt = request.text();
   if (request.has_token_ids()) {
-    std::vector<TokenId> tokens;
-    tokens.reserve(request.token_ids().ids_size());
-    for (const int32_t id : request.token_ids().ids()) tokens.emplace_back(id);
+    std::vector<TokenId> tokens = protocol::TokensOf(request.token_ids().ids());
     // Ids beyond the tokenizer's, which a padded vocabulary has, say nothing.
     std::erase_if(tokens, [&](TokenId id) { return id.value() >= model.tokenizer->vocabulary(); });
     prompt = model.tokenizer->Decode(tokens, false).value_or("");

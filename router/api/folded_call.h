@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "router/api/answer_fold.h"
+#include "protocol/client/answer_fold.h"
 #include "router/api/unary_call.h"
 
 namespace baton::router {
@@ -24,7 +24,7 @@ class FoldedCall final : public UnaryCall {
   void Add(const v1::GenerateResponse& response) override { fold_.Add(response); }
   grpc::ByteBuffer Answer() override;
 
-  AnswerFold fold_;
+  protocol::AnswerFold fold_;
 };
 
 }  // namespace baton::router

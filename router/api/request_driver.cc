@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/rpc/status.h"
+#include "protocol/client/token_ids.h"
 #include "protocol/prompt_chain.h"
 #include "router/api/reusable_parts.h"
 #include "router/api/usage.h"
@@ -56,9 +57,8 @@ billing::TokenCounts Uncharged(const billing::TokenCounts& total, const billing:
 std::vector<kv::BlockHash> ChainOf(const baton::fleet::v1::DecodeRequest& request,
                                    const std::string& domain) {
   if (domain.empty()) return {};  // no worker is up, or none says
-  static_assert(sizeof(TokenId) == sizeof(int32_t));
-  const std::span tokens(reinterpret_cast<const TokenId*>(request.token_ids().data()),
-                         request.token_ids_size() - request.resumed_tokens());
+  std::vector<TokenId> tokens = protocol::TokensOf(request.token_ids());
+  tokens.resize(tokens.size() - request.resumed_tokens());
   const kv::BlockHash root = kv::RootHash(domain, kv::TenantSalt(request.salt()));
   return kv::PromptChain(root, ReusableSpansOf(request)).Hashes(tokens);
 }

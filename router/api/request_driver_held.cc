@@ -9,6 +9,7 @@
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
+#include "protocol/client/limits.h"
 #include "router/api/request_driver.h"
 #include "router/api/validation.h"
 
@@ -113,9 +114,9 @@ absl::Status RequestDriver::ReadResume(size_t bytes, const Parse<v1::ResumeReque
     return absl::InvalidArgumentError(
         "request_id: not the name of a request; give Started.request_id, or the metadata baton-request-id");
   }
-  if (resumed.after_tokens_size() > kMaxChoices) {
+  if (resumed.after_tokens_size() > int{protocol::kMaxChoices}) {
     return absl::InvalidArgumentError(fmt::format("after_tokens: {} choices, a request has at most {}",
-                                                  resumed.after_tokens_size(), kMaxChoices));
+                                                  resumed.after_tokens_size(), protocol::kMaxChoices));
   }
   if (context_.held == nullptr) return absl::UnimplementedError("this router holds no answers");
   switch (resumed.request_case()) {

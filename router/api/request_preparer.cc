@@ -10,6 +10,7 @@
 #include "common/base/quote.h"
 #include "common/base/status.h"
 #include "common/rpc/status.h"
+#include "protocol/client/token_ids.h"
 #include "router/api/answer_format.h"
 #include "router/api/cache_marks.h"
 #include "router/api/chat_grammar.h"
@@ -22,12 +23,6 @@
 
 namespace baton::router {
 namespace {
-
-template <typename Message>
-void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
-  message->mutable_token_ids()->Reserve(static_cast<int>(tokens.size()));
-  for (TokenId token : tokens) message->add_token_ids(token.value());
-}
 
 absl::Status TooLargeForOneMessage(int choices, uint32_t max_tokens, uint32_t max_answer_bytes,
                                    int64_t most) {
@@ -201,7 +196,7 @@ absl::Status RequestPreparer::CheckWithin(const v1::GenerateRequest& request, ui
   if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
   if (request.token_ids().ids().empty())
     return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
-  return CheckTokenIds(request.token_ids().ids(), model->vocabulary, "token_ids.ids");
+  return protocol::CheckTokenIds(request.token_ids().ids(), model->vocabulary, "token_ids.ids");
 }
 
 absl::Status RequestPreparer::Check(const v1::GenerateRequest& request, uint32_t max_answer_bytes) const {
@@ -308,7 +303,7 @@ absl::StatusOr<RequestPreparer::Prompt> RequestPreparer::FittingPrompt(const Ser
               .text = std::move(rendered.text),
               .neutralised = rendered.neutralised};
   } else {
-    for (const int32_t id : request.token_ids().ids()) prompt.tokens.emplace_back(id);
+    prompt.tokens = protocol::TokensOf(request.token_ids().ids());
   }
   BATON_ASSIGN_OR_RETURN(v1::ContextReport report, CutToFit(model, request, &prompt.tokens));
   if (report.removed_tokens() > 0) prompt.context = std::move(report);
@@ -322,7 +317,7 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& req
   baton::fleet::v1::DecodeRequest decode;
   BATON_ASSIGN_OR_RETURN(const Prompt prompt,
                          FittingPrompt(*model, request, MostContexts(request.overflow()), wanted));
-  SetTokens(prompt.tokens, &decode);
+  protocol::AddTokens(prompt.tokens, decode.mutable_token_ids());
   if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
   BATON_RETURN_IF_ERROR(SetReusable(request, &decode));
   SetLeases(LeasesOf(decode.token_ids_size(), request.options()), &decode);
@@ -341,7 +336,7 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   baton::fleet::v1::DecodeRequest decode;
   BATON_ASSIGN_OR_RETURN(Fitted fitted, FitOrRender(*model, request, tenant, /*counted=*/false, wanted));
   const Rendered& rendered = fitted.rendered;
-  SetTokens(rendered.tokens, &decode);
+  protocol::AddTokens(rendered.tokens, decode.mutable_token_ids());
   const v1::Conversation& conversation =
       fitted.conversation.has_value() ? *fitted.conversation : request.conversation();
   const auto render_tokens = [&](const v1::Conversation& probe) -> absl::StatusOr<std::vector<TokenId>> {
@@ -403,10 +398,8 @@ absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
     return ExceedsContext(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
                                       request.token_ids_size(), kMaxContexts * model->context, kMaxContexts));
   }
-  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model->vocabulary, "token_ids"));
-  std::vector<TokenId> tokens;
-  tokens.reserve(request.token_ids_size());
-  for (int32_t id : request.token_ids()) tokens.emplace_back(id);
+  BATON_RETURN_IF_ERROR(protocol::CheckTokenIds(request.token_ids(), model->vocabulary, "token_ids"));
+  const std::vector<TokenId> tokens = protocol::TokensOf(request.token_ids());
   v1::DetokenizeResponse response;
   BATON_ASSIGN_OR_RETURN(*response.mutable_text(),
                          model->tokenizer->Decode(tokens, request.special_tokens()));

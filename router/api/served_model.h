@@ -61,7 +61,7 @@ struct ServedModel {
   }
   // Its number among the models' meters, if it has rates for all tenants together.
   std::optional<admission::TenantId> meter;
-  // Started.build of answers of workers with this digest (fleet::AnswerDigest): 16 hexadecimal digits.
+  // Started.build of answers of workers with this digest (protocol::AnswerDigest): 16 hexadecimal digits.
   std::string BuildWith(std::string_view workers) const;
   bool MayUse(const Tenant& tenant) const {
     return tenants.empty() || tenant.internal || tenants.contains(tenant.name);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/rpc/status.h"
+#include "protocol/client/metadata.h"
 #include "router/api/call_name.h"
 #include "router/api/explained.h"
 #include "router/billing/decimal.h"
@@ -51,7 +52,7 @@ v1::Prices PricesOf(const billing::Price& price) {
 }
 
 void AddUsage(const v1::RequestUsage& usage, grpc::ServerContextBase* context) {
-  context->AddTrailingMetadata(kUsageTrailer, usage.SerializeAsString());
+  context->AddTrailingMetadata(protocol::kUsageTrailer, usage.SerializeAsString());
 }
 
 grpc::Status EndOf(const absl::Status& status, grpc::ServerContextBase* context) {
@@ -59,11 +60,11 @@ grpc::Status EndOf(const absl::Status& status, grpc::ServerContextBase* context)
   if (delay.has_value() || absl::IsResourceExhausted(status)) {
     const int64_t milliseconds =
         delay.has_value() ? absl::ToInt64Milliseconds(absl::Ceil(*delay, absl::Milliseconds(1))) : -1;
-    context->AddTrailingMetadata(kPushbackTrailer, std::to_string(milliseconds));
+    context->AddTrailingMetadata(protocol::kPushbackTrailer, std::to_string(milliseconds));
   }
   if (status.ok()) return grpc::Status::OK;
   if (const std::string id = rpc::RequestIdOf(status); !id.empty()) {
-    context->AddTrailingMetadata(kRequestIdMetadata, id);
+    context->AddTrailingMetadata(protocol::kRequestIdMetadata, id);
   }
   return rpc::ToGrpc(Explained(status));
 }

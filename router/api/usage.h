@@ -32,8 +32,4 @@ void AddUsage(const v1::RequestUsage& usage, grpc::ServerContextBase* context);
 // The request's id (RequestInfo) is told there, too: a call that is refused at once has no other metadata.
 grpc::Status EndOf(const absl::Status& status, grpc::ServerContextBase* context);
 
-// The keys of these metadata.
-inline constexpr char kUsageTrailer[] = "baton-usage-bin";
-inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
-
 }  // namespace baton::router

@@ -8,6 +8,8 @@
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "protocol/client/limits.h"
+#include "protocol/client/token_ids.h"
 
 namespace baton::router {
 namespace {
@@ -80,7 +82,7 @@ absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary) {
     return Invalid("stop.stop_token_ids: {} ids, at most {} are allowed", stop.stop_token_ids_size(),
                    kMaxStopTokens);
   }
-  return CheckTokenIds(stop.stop_token_ids(), vocabulary, "stop.stop_token_ids");
+  return protocol::CheckTokenIds(stop.stop_token_ids(), vocabulary, "stop.stop_token_ids");
 }
 
 absl::Status CheckOutput(const v1::OutputOptions& output) {
@@ -95,8 +97,8 @@ absl::Status CheckOutput(const v1::OutputOptions& output) {
 }
 
 absl::Status CheckOptions(const v1::RequestOptions& options) {
-  if (options.has_n() && (options.n() == 0 || options.n() > kMaxChoices)) {
-    return Invalid("options.n: {} is outside [1, {}]", options.n(), kMaxChoices);
+  if (options.has_n() && (options.n() == 0 || options.n() > protocol::kMaxChoices)) {
+    return Invalid("options.n: {} is outside [1, {}]", options.n(), protocol::kMaxChoices);
   }
   if (std::abs(int64_t{options.priority()}) > kMaxPriority) {
     return Invalid("options.priority: {} is outside [-{}, {}]", options.priority(), kMaxPriority,
@@ -109,22 +111,12 @@ absl::Status CheckOptions(const v1::RequestOptions& options) {
     return Invalid("options.session_id: {} bytes, at most {} are allowed", options.session_id().size(),
                    kMaxSessionIdBytes);
   }
-  if (options.idempotency_key().size() > kMaxIdempotencyKeyBytes) {
+  if (options.idempotency_key().size() > protocol::kMaxIdempotencyKeyBytes) {
     return Invalid("options.idempotency_key: {} bytes, at most {} are allowed",
-                   options.idempotency_key().size(), kMaxIdempotencyKeyBytes);
+                   options.idempotency_key().size(), protocol::kMaxIdempotencyKeyBytes);
   }
   if (options.not_held() && options.idempotency_key().empty()) {
     return Invalid("options.not_held: goes with options.idempotency_key, which is missing");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, int64_t vocabulary,
-                           const char* field) {
-  for (int i = 0; i < ids.size(); ++i) {
-    if (ids.Get(i) < 0 || ids.Get(i) >= vocabulary) {
-      return Invalid("{}[{}]: token id {} is outside the vocabulary of {}", field, i, ids.Get(i), vocabulary);
-    }
   }
   return absl::OkStatus();
 }

@@ -13,23 +13,18 @@
 
 namespace baton::router {
 
-inline constexpr int kMaxChoices = 8;
 inline constexpr int kMaxStopStrings = 16;
 inline constexpr int kMaxStopStringBytes = 256;
 inline constexpr int kMaxTopLogprobs = 20;
 inline constexpr int kMaxStopTokens = 64;
 inline constexpr int kMaxPriority = 10;
 inline constexpr int kMaxSessionIdBytes = 256;
-inline constexpr int kMaxIdempotencyKeyBytes = 128;
 
 // INVALID_ARGUMENT "sampling.top_p: ...". `vocabulary` in tokens.
 absl::Status CheckSampling(const v1::SamplingParams& sampling, int64_t vocabulary);
 absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary);
 absl::Status CheckOutput(const v1::OutputOptions& output);
 absl::Status CheckOptions(const v1::RequestOptions& options);
-// `field` is what the ids are called in the request.
-absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, int64_t vocabulary,
-                           const char* field);
 
 // Every field set: the request's, else the model's default, else what generation.proto names. do_sample false
 // means temperature 0 unless the request says otherwise.

@@ -10,7 +10,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/status.h"
-#include "router/fleet/fingerprint.h"
+#include "protocol/fleet/fingerprint_wire.h"
 
 namespace baton::router::fleet {
 namespace {
@@ -286,22 +286,22 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state,
   }
   const Incarnation incarnation(info.incarnation());
   if (state.worker == nullptr || state.worker->identity().incarnation != incarnation ||
-      !DifferingField(state.worker->identity().fingerprint, info.fingerprint()).empty()) {
-    state.worker =
-        std::make_shared<Worker>(Worker::Identity{.endpoint = endpoint,
-                                                  .address = listed.address,
-                                                  .id = info.worker_id(),
-                                                  .role = listed.role,
-                                                  .incarnation = incarnation,
-                                                  .fingerprint = info.fingerprint(),
-                                                  .channel = listed.channel,
-                                                  .peer_fetch = info.peer_fetch(),
-                                                  .chunk_reuse = info.chunk_reuse(),
-                                                  .chunk_tokens = info.chunk_tokens(),
-                                                  .local_prefill_tokens = LocalBound(info),
-                                                  .link_domain = info.link_domain(),
-                                                  .answer_digest = AnswerDigest(info.fingerprint())},
-                                 *slot);
+      !protocol::DifferingField(state.worker->identity().fingerprint, info.fingerprint()).empty()) {
+    state.worker = std::make_shared<Worker>(
+        Worker::Identity{.endpoint = endpoint,
+                         .address = listed.address,
+                         .id = info.worker_id(),
+                         .role = listed.role,
+                         .incarnation = incarnation,
+                         .fingerprint = info.fingerprint(),
+                         .channel = listed.channel,
+                         .peer_fetch = info.peer_fetch(),
+                         .chunk_reuse = info.chunk_reuse(),
+                         .chunk_tokens = info.chunk_tokens(),
+                         .local_prefill_tokens = LocalBound(info),
+                         .link_domain = info.link_domain(),
+                         .answer_digest = protocol::AnswerDigest(info.fingerprint())},
+        *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();
     state.served = false;
@@ -403,7 +403,7 @@ void Fleet::Rebuild() {
     const Worker::Identity& identity = state.worker->identity();
     if (reference != nullptr) {
       const Worker::Identity& model = reference->worker->identity();
-      std::string field = DifferingField(identity.fingerprint, model.fingerprint);
+      std::string field = protocol::DifferingField(identity.fingerprint, model.fingerprint);
       if (field != state.differing_field && !field.empty()) {
         spdlog::error("{} worker {} at {} is not used: its fingerprint differs from {}'s in {}",
                       Name(identity.role), identity.id, identity.address, model.address, field);

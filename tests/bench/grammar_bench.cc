@@ -22,11 +22,11 @@
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 #include "engine/engine.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "text/grammar.h"
 #include "text/output/call_grammar.h"
 #include "text/output/constraint.h"
 #include "text/tokenizer.h"
-#include "transfer/fingerprint_wire.h"
 #include "transfer/host_link.h"
 
 namespace baton::decode_service {
@@ -125,7 +125,7 @@ constexpr char kDear[] = "start: /([a-z ]*[aeiou][a-z ]{40,60}[aeiou]){1,40}[a-z
 
 fleet::v1::DecodeRequest Request(const engine::Engine& engine, int row, Kind kind) {
   fleet::v1::DecodeRequest request;
-  *request.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
+  *request.mutable_fingerprint() = protocol::ToProto(engine.fingerprint());
   const std::string prompt = fmt::format("Story {}: once upon a time there was", row);
   const auto tokens = Tokens()->Encode(prompt, /*add_special_tokens=*/true).value();
   for (const TokenId token : tokens) request.add_token_ids(token.value());

@@ -17,10 +17,11 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/rpc/answer_event.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
+#include "protocol/client/answer_event.h"
+#include "protocol/client/answer_fold.h"
 #include "tests/e2e/http_get.h"
 #include "tests/patience.h"
 
@@ -83,13 +84,20 @@ void AwaitFree(const std::string& address) {
   BATON_CHECK(Await(is_free, "a free port", kLongest)) << address << " stays taken";
 }
 
-void Take(const v1::GenerateResponse& response, Answer& answer) {
-  if (response.has_started()) answer.started = response.started();
-  if (response.has_finished()) answer.finished.push_back(response.finished());
-  const v1::Delta& delta = response.delta();
-  answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
-  answer.digests.insert(answer.digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
-  answer.text += delta.text();
+// Reads the stream to its end.
+template <typename Response>
+Answer Read(grpc::ClientReader<Response>& reader) {
+  protocol::AnswerFold fold;
+  for (Response response; reader.Read(&response);) fold.Add(protocol::AnswerEvent(response));
+  Answer answer{.status = rpc::FromGrpc(reader.Finish()), .started = fold.started()};
+  for (const v1::AnswerChoice& choice : fold.choices()) {
+    answer.tokens.insert(answer.tokens.end(), choice.token_ids().begin(), choice.token_ids().end());
+    answer.digests.insert(answer.digests.end(), choice.logits_digests().begin(),
+                          choice.logits_digests().end());
+    answer.text += choice.text();
+    if (choice.has_finished()) answer.finished.push_back(choice.finished());
+  }
+  return answer;
 }
 
 }  // namespace
@@ -224,23 +232,15 @@ cli::ExitStatus Fleet::Restart(const std::string& program, std::unique_ptr<Proce
 }
 
 Answer Fleet::Generate(const v1::GenerateRequest& request) {
-  Answer answer;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
-  const auto reader = stub_->Generate(&context, request);
-  for (v1::GenerateResponse response; reader->Read(&response);) Take(response, answer);
-  answer.status = rpc::FromGrpc(reader->Finish());
-  return answer;
+  return Read(*stub_->Generate(&context, request));
 }
 
 Answer Fleet::Chat(const v1::ChatRequest& request) {
-  Answer answer;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
-  const auto reader = stub_->Chat(&context, request);
-  for (v1::ChatResponse response; reader->Read(&response);) Take(rpc::AnswerEvent(response), answer);
-  answer.status = rpc::FromGrpc(reader->Finish());
-  return answer;
+  return Read(*stub_->Chat(&context, request));
 }
 
 double Metric(const Process& worker, const std::string& name) {

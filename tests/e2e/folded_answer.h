@@ -8,8 +8,8 @@
 #include <memory>
 #include <type_traits>
 
-#include "common/rpc/answer_event.h"
-#include "router/api/answer_fold.h"
+#include "protocol/client/answer_event.h"
+#include "protocol/client/answer_fold.h"
 #include "tests/e2e/fleet.h"
 #include "tests/patience.h"
 
@@ -24,7 +24,7 @@ struct FoldedAnswer {
 template <typename Request>
 FoldedAnswer Fold(Fleet& fleet, const Request& request, uint32_t disturb_after = 0,
                   const std::function<void()>& disturb = nullptr) {
-  router::AnswerFold fold;
+  protocol::AnswerFold fold;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
   using Response =
@@ -38,7 +38,7 @@ FoldedAnswer Fold(Fleet& fleet, const Request& request, uint32_t disturb_after =
   uint32_t tokens = 0;
   bool disturbed = disturb == nullptr;
   for (Response response; reader->Read(&response);) {
-    fold.Add(rpc::AnswerEvent(response));
+    fold.Add(protocol::AnswerEvent(response));
     tokens += response.delta().tokens();
     if (disturbed || tokens < disturb_after) continue;
     disturbed = true;

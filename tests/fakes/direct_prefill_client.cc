@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "transfer/lease_wire.h"
-#include "transfer/reusable_wire.h"
+#include "protocol/fleet/lease_wire.h"
+#include "protocol/fleet/reusable_wire.h"
 
 namespace baton::testing {
 
@@ -53,11 +53,11 @@ std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std
   for (int32_t token : request.token_ids()) job.tokens.emplace_back(token);
   job.request_id = request.request_id();
   job.root = call->worker->engine->RootFor(kv::TenantSalt(request.salt()));
-  if (auto leases = transfer::LeasesFromProto(request.leases(), request.token_ids_size()); leases.ok()) {
+  if (auto leases = protocol::LeasesFromProto(request.leases(), request.token_ids_size()); leases.ok()) {
     job.leases = *std::move(leases);
   }
-  job.reusable = transfer::ReusableFromProto(request.reusable(), request.token_ids_size()).value();
-  job.ticket = transfer::Ticket::FromProto(request.ticket());
+  job.reusable = protocol::ReusableFromProto(request.reusable(), request.token_ids_size()).value();
+  job.ticket = protocol::Ticket::FromProto(request.ticket());
   job.send = [call](fleet::v1::PrefillEvent event) { call->events.push_back(std::move(event)); };
   job.finish = [call](absl::Status status) {
     call->finished = true;

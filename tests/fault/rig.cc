@@ -9,10 +9,10 @@
 
 #include "common/base/check.h"
 #include "decode_service/request.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "spdlog/spdlog.h"
 #include "tests/fault/rig_fetch_client.h"
 #include "tests/fault/rig_prefill_client.h"
-#include "transfer/fingerprint_wire.h"
 
 namespace baton::fault {
 namespace {
@@ -249,7 +249,7 @@ void Rig::Place(Request& request) {
                                         .id = node.name,
                                         .role = router::fleet::Role::kDecode,
                                         .incarnation = IncarnationOf(node),
-                                        .fingerprint = transfer::ToProto(node.engine->fingerprint()),
+                                        .fingerprint = protocol::ToProto(node.engine->fingerprint()),
                                         .peer_fetch = true});
     for (PrefillNode& worker : prefill) {
       placement.prefill.push_back(

@@ -14,12 +14,12 @@
 #include "common/telemetry/metrics.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/scripted_prefill.h"
 #include "tests/fuzz/source_folder.h"
 #include "tests/fuzz/tiny_engine.h"
 #include "text/tokenizer.h"
-#include "transfer/fingerprint_wire.h"
 
 namespace baton::fuzz {
 namespace {
@@ -168,7 +168,7 @@ class Interpreter final : public OperationSequence {
     client.penalised = kind % 2 == 1;
     client.digests = kind % 3 == 0;
     fleet::v1::DecodeRequest request;
-    *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
+    *request.mutable_fingerprint() = protocol::ToProto(engine_->fingerprint());
     for (TokenId token : client.prompt) request.add_token_ids(token.value());
     const auto& answer = TheSoloAnswers().Answer(client.prompt, client.penalised);
     for (int64_t i = 0; i < client.resumed; ++i) request.add_token_ids(answer.tokens[i].value());

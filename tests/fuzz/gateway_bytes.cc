@@ -15,6 +15,7 @@
 #include "gateway/mapping/openai_request.h"
 #include "gateway/mapping/responses_answer.h"
 #include "gateway/mapping/responses_request.h"
+#include "gateway/mapping/usage.h"
 
 namespace baton::gateway {
 namespace {
@@ -84,7 +85,7 @@ absl::Status WriteStream(uint8_t kind, std::span<const uint8_t> bytes) {
   AnthropicEvents events({});
   const ResponsesAnswer shown = {.summary = kind % 2 == 0, .encrypted = kind % 3 == 0};
   ResponsesEvents typed(1, shown), broken(1, shown);
-  Answer answer;
+  protocol::AnswerFold answer;
   std::string openai, anthropic, responses, failed;
   while (!bytes.empty()) {
     const size_t size = std::min<size_t>(bytes[0], bytes.size() - 1);

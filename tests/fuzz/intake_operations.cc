@@ -55,8 +55,10 @@ class Interpreter {
   explicit Interpreter(std::span<const uint8_t> bytes)
       : bytes_(bytes),
         store_(kv::KvStore::Create(kLayout, kPool).value()),
-        intake_(Ticket{Incarnation(7), TicketId(5), kFirst, {Generation(3), Generation(4), Generation(9)}},
-                kTable, store_, link_) {
+        intake_(
+            protocol::Ticket{
+                Incarnation(7), TicketId(5), kFirst, {Generation(3), Generation(4), Generation(9)}},
+            kTable, store_, link_) {
     for (int block = 0; block < kPool; ++block) {
       for (int layer = 0; layer < kLayers; ++layer) Fill(block, layer, 0);
     }

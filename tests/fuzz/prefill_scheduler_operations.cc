@@ -33,7 +33,7 @@ constexpr int kPatience = 2000;  // steps in which everything must have ended
 struct Peer {
   std::vector<TokenId> tokens;
   std::vector<kv::ReusableSpan> reusable;
-  transfer::Ticket ticket;
+  protocol::Ticket ticket;
   // It takes nothing; or it takes what comes when it is told to, and is full with so many chunks.
   bool congested = false;
   int room = 0, untaken = 0;

@@ -13,15 +13,15 @@
 #include "engine/engine.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
+#include "protocol/fleet/fingerprint_wire.h"
+#include "protocol/fleet/prompt_checksum.h"
 #include "router/api/request_preparer.h"
 #include "router/api/wire.h"
 #include "tests/fuzz/source_folder.h"
 #include "text/tokenizer.h"
 #include "transfer/fetch/blocks_service.h"
 #include "transfer/fetch/peer_server.h"
-#include "transfer/fingerprint_wire.h"
 #include "transfer/host_link.h"
-#include "transfer/prompt_checksum.h"
 
 namespace baton {
 namespace {
@@ -157,7 +157,7 @@ absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
   auto prepared = preparer.Prepare(request, tenant);
   if (!prepared.ok()) return Canonical(prepared.status()) ? absl::OkStatus() : prepared.status();
   fleet::v1::DecodeRequest& decode = prepared->request;
-  *decode.mutable_fingerprint() = transfer::ToProto(workers.engine->fingerprint());
+  *decode.mutable_fingerprint() = protocol::ToProto(workers.engine->fingerprint());
   if (const auto taken =
           decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer, workers.markers);
       !taken.ok()) {
@@ -207,7 +207,7 @@ absl::Status RunRequestBytes(std::span<const uint8_t> bytes) {
   const uint8_t choice = bytes.front();
   bytes = bytes.subspan(1);
   if ((choice & 4) != 0) return Public(workers, choice & 3, bytes);
-  const auto fingerprint = transfer::ToProto(workers.engine->fingerprint());
+  const auto fingerprint = protocol::ToProto(workers.engine->fingerprint());
   const auto parse = [&](auto& request) {
     if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return false;
     if ((choice & 2) != 0) *request.mutable_fingerprint() = fingerprint;
@@ -223,7 +223,7 @@ absl::Status RunRequestBytes(std::span<const uint8_t> bytes) {
   }
   fleet::v1::PrefillRequest request;
   if (!parse(request)) return absl::OkStatus();
-  if ((choice & 2) != 0) request.set_prompt_crc32c(transfer::PromptChecksum(request));
+  if ((choice & 2) != 0) request.set_prompt_crc32c(protocol::PromptChecksum(request));
   return Prefill(workers, request);
 }
 

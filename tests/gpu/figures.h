@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "common/base/ids.h"
-#include "engine/kv/store/kv_layout.h"
+#include "protocol/kv_layout.h"
 
 namespace baton::gpu {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/rpc/trace_metadata.h"
-#include "transfer/fingerprint_wire.h"
+#include "protocol/fleet/fingerprint_wire.h"
 
 namespace baton::fetch {
 namespace {
@@ -18,7 +18,7 @@ constexpr size_t kMaxOutboxBytes = 8 << 20;
 absl::StatusOr<ServedFetch> ParseRequest(const fleet::v1::FetchRequest& request,
                                          const engine::Engine& engine) {
   if (const auto difference =
-          model::FirstDifference(engine.fingerprint(), transfer::FromProto(request.fingerprint()));
+          protocol::FirstDifference(engine.fingerprint(), protocol::FromProto(request.fingerprint()));
       difference.has_value()) {
     return absl::FailedPreconditionError(
         fmt::format("fingerprints differ, holder against caller: {}", *difference));
@@ -31,7 +31,7 @@ absl::StatusOr<ServedFetch> ParseRequest(const fleet::v1::FetchRequest& request,
                                                   hashes.size(), most, kv::BlockHash::kBytes));
   }
   ServedFetch fetch;
-  fetch.ticket = transfer::Ticket::FromProto(request.ticket());
+  fetch.ticket = protocol::Ticket::FromProto(request.ticket());
   if (fetch.ticket.first_block != 0 || static_cast<size_t>(fetch.ticket.blocks()) != count) {
     return absl::InvalidArgumentError(fmt::format("ticket: covers blocks [{}, {}), the hashes name {}",
                                                   fetch.ticket.first_block,

@@ -4,11 +4,11 @@
 
 #include <utility>
 
-#include "transfer/lease_wire.h"
+#include "protocol/fleet/lease_wire.h"
 
 namespace baton::fetch {
 
-Fetch::Fetch(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
+Fetch::Fetch(std::string worker, protocol::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
              transfer::LinkReceiver& link, absl::Time started, Callbacks callbacks,
              std::function<void(const Fetch&, const absl::Status&)> decided)
     : worker_(std::move(worker)),
@@ -54,7 +54,7 @@ absl::Status Fetch::OnFound(const fleet::v1::FetchFound& found) {
     return absl::InternalError(fmt::format("worker {} says that it found {} blocks of {}{}", worker_, blocks,
                                            asked(), found_.has_value() ? " after it had said so" : ""));
   }
-  const auto leases = transfer::HeldLeasesFromProto(found.leases(), blocks);
+  const auto leases = protocol::HeldLeasesFromProto(found.leases(), blocks);
   if (!leases.ok()) {
     return absl::InternalError(fmt::format("worker {} {}", worker_, std::string(leases.status().message())));
   }

@@ -35,7 +35,7 @@ class Fetch {
 
   // The ticket's first_block is 0; it covers all of `blocks`. decided(fetch, status) is called once, when the
   // outcome is known: CANCELLED if the fetch was released.
-  Fetch(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
+  Fetch(std::string worker, protocol::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
         transfer::LinkReceiver& link, absl::Time started, Callbacks callbacks,
         std::function<void(const Fetch&, const absl::Status&)> decided);
 

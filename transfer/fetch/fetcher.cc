@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "spdlog/spdlog.h"
-#include "transfer/fingerprint_wire.h"
 
 namespace baton::fetch {
 namespace {
@@ -24,7 +24,7 @@ Fetcher::Fetcher(FetcherOptions options, engine::Engine& engine, transfer::LinkR
       client_(client),
       clock_(clock),
       probe_(probe),
-      fingerprint_(transfer::ToProto(engine.fingerprint())),
+      fingerprint_(protocol::ToProto(engine.fingerprint())),
       seconds_({options_.first_base, options_.first_block, 0}, kScale) {}
 
 double Fetcher::Seconds(int64_t blocks) const { return seconds_.Predict(Features(blocks)); }
@@ -53,7 +53,7 @@ std::unique_ptr<Fetch> Fetcher::Start(const fleet::v1::PeerPrefix& peer, const s
                                       double wait, double saved, Fetch::Callbacks callbacks,
                                       const telemetry::TraceContext& trace) {
   BATON_CHECK(!hashes.empty() && hashes.size() == blocks.size());
-  transfer::Ticket ticket{options_.incarnation, TicketId(next_ticket_++), 0, {}};
+  protocol::Ticket ticket{options_.incarnation, TicketId(next_ticket_++), 0, {}};
   fleet::v1::FetchRequest request;
   request.set_request_id(request_id);
   *request.mutable_fingerprint() = fingerprint_;

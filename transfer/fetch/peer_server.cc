@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "transfer/lease_wire.h"
+#include "protocol/fleet/lease_wire.h"
 
 namespace baton::fetch {
 
@@ -31,7 +31,7 @@ absl::Status PeerServer::Submit(FetchId id, ServedFetch fetch) {
   fleet::v1::FetchEvent event;
   fleet::v1::FetchFound& found = *event.mutable_found();
   found.set_blocks(static_cast<uint32_t>(serving.blocks.size()));
-  transfer::ToProto(engine_.pool().LeasesOf(serving.blocks), found.mutable_leases());
+  protocol::ToProto(engine_.pool().LeasesOf(serving.blocks), found.mutable_leases());
   serving.fetch.send(std::move(event));
   serving_.emplace(id, std::move(serving));
   probe_.Serving(serving_.size());

@@ -35,7 +35,7 @@ struct ServedFetch : rpc::EventSink<fleet::v1::FetchEvent> {
   std::shared_ptr<telemetry::RequestSpans> spans;  // null if the request is not recorded
   std::string request_id;
   std::vector<kv::BlockHash> hashes;
-  transfer::Ticket ticket;
+  protocol::Ticket ticket;
 };
 
 struct PeerServerOptions {

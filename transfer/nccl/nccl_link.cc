@@ -153,7 +153,7 @@ NcclLink::Share NcclLink::ShareOf(Incarnation receiver) const {
   return {.bytes = staging_.bytes() / (std::ssize(used) + 1), .used = used[receiver.value()]};
 }
 
-int64_t NcclLink::Reserve(const Ticket& ticket, int64_t least, int64_t most) {
+int64_t NcclLink::Reserve(const protocol::Ticket& ticket, int64_t least, int64_t most) {
   absl::MutexLock lock(&mutex_);
   EndReservation(ticket);
   const Share share = ShareOf(ticket.incarnation);
@@ -172,12 +172,12 @@ int64_t NcclLink::Reserve(const Ticket& ticket, int64_t least, int64_t most) {
   return 0;
 }
 
-void NcclLink::Unreserve(const Ticket& ticket) {
+void NcclLink::Unreserve(const protocol::Ticket& ticket) {
   absl::MutexLock lock(&mutex_);
   EndReservation(ticket);
 }
 
-void NcclLink::EndReservation(const Ticket& ticket) {
+void NcclLink::EndReservation(const protocol::Ticket& ticket) {
   const auto found = reserved_.find({ticket.incarnation.value(), ticket.id.value()});
   if (found == reserved_.end()) return;
   if (found->second.bytes > 0) GiveBack(found->second);

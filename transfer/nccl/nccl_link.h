@@ -81,8 +81,8 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   static std::string Pairing(int version);
   absl::Status Ship(ConstPieces pieces, fleet::v1::KvChunk& chunk) override;
   int64_t Footprint(int64_t bytes) const override;
-  int64_t Reserve(const Ticket& ticket, int64_t least, int64_t most) override;
-  void Unreserve(const Ticket& ticket) override;
+  int64_t Reserve(const protocol::Ticket& ticket, int64_t least, int64_t most) override;
+  void Unreserve(const protocol::Ticket& ticket) override;
   void WhenReady(absl::AnyInvocable<void()> then) override;
   void Meet(const std::string& meeting, Answer answer) override;
   void Receive(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
@@ -145,7 +145,7 @@ class NcclLink final : public LinkSender, public LinkReceiver {
     int64_t bytes, used;
   };
   Share ShareOf(Incarnation receiver) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndReservation(const Ticket& ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndReservation(const protocol::Ticket& ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Usable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Expect(const fleet::v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done);
   // Whose transfer a message is about. Who knows the meeting's name has it from the peer itself.

@@ -7,10 +7,6 @@
 
 namespace baton::kv {
 
-absl::Duration TtlOf(LeaseClass lease_class) {
-  return lease_class == LeaseClass::k1h ? absl::Hours(1) : absl::Minutes(5);
-}
-
 LeaseTable::Grant LeaseTable::Lease(BlockId block, LeaseClass lease_class, const Tenant& tenant,
                                     int64_t depth, absl::Time since) {
   if (const auto found = leases_.find(block); found != leases_.end()) {

@@ -24,28 +24,9 @@
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "protocol/block_hash.h"
+#include "protocol/lease.h"
 
 namespace baton::kv {
-
-// In the order of strength.
-enum class LeaseClass : uint8_t { k5m, k1h };
-inline constexpr int kLeaseClasses = 2;
-absl::Duration TtlOf(LeaseClass lease_class);
-
-// The first blocks of a prompt.
-struct PrefixLease {
-  LeaseClass lease_class = LeaseClass::k5m;
-  int64_t blocks = 0;
-};
-
-// The lease of the first blocks of a run, as one worker tells another that fetches them: what is left of it.
-struct HeldLease {
-  LeaseClass lease_class = LeaseClass::k5m;
-  int64_t blocks = 0;
-  absl::Duration left;
-
-  bool operator==(const HeldLease&) const = default;
-};
 
 // In blocks, since the start.
 struct LeaseCounts {

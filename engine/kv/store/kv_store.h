@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "engine/device/memory.h"
-#include "engine/kv/store/kv_layout.h"
+#include "protocol/kv_layout.h"
 
 namespace baton::kv {
 

@@ -29,7 +29,7 @@ inline constexpr uint32_t kVersion = 2;
 
 // What the blocks of one worker have in common: only blocks of an equal identity are ever read.
 struct Identity {
-  Sha256Digest fingerprint{};  // model, weights, numerics (model::Fingerprint)
+  Sha256Digest fingerprint{};  // model, weights, numerics (protocol::Fingerprint)
   Sha256Digest layout{};       // of a block's bytes (kv::KvLayout)
   int64_t block_bytes = 0;
 

@@ -27,12 +27,12 @@
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 #include "engine/measure.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "tests/bench/relay/synthetic_model.h"
 #include "tests/bench/speculation/recording.h"
 #include "tests/bench/speculation/texts.h"
 #include "tests/bench/timing.h"
 #include "tests/fakes/layer_stack.h"
-#include "transfer/fingerprint_wire.h"
 #include "transfer/host_link.h"
 
 namespace baton::bench {
@@ -191,7 +191,7 @@ class Bench {
 
   std::unique_ptr<Sequence> Ask(const std::vector<TokenId>& prompt, int64_t tokens, uint64_t salt) {
     fleet::v1::DecodeRequest request;
-    *request.mutable_fingerprint() = transfer::ToProto(engine_.fingerprint());
+    *request.mutable_fingerprint() = protocol::ToProto(engine_.fingerprint());
     for (const TokenId token : prompt) request.add_token_ids(token.value());
     request.set_salt(std::to_string(salt));
     request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(tokens));

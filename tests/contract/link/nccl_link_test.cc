@@ -115,7 +115,7 @@ TEST_F(NcclLinkTest, WhatWasReservedIsThereWhenItIsShipped) {
   nccl_.HoldTransfers(true);
   const auto bytes = RandomBytes(100 << 10);
   const int64_t each = small->Footprint(static_cast<int64_t>(bytes.size()));
-  const Ticket planned = TicketOf(2, 7);
+  const protocol::Ticket planned = TicketOf(2, 7);
   EXPECT_EQ(small->Reserve(planned, each, 3 * each), 3 * each);
   int others = 0;
   fleet::v1::KvChunk refused;

@@ -53,7 +53,7 @@ class NcclRig : public testing::Test {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
     return bytes;
   }
-  static Ticket TicketOf(uint64_t receiver, uint64_t id) {
+  static protocol::Ticket TicketOf(uint64_t receiver, uint64_t id) {
     return {Incarnation(receiver), TicketId(id), 0, {}};
   }
   absl::Status TryShip(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to,

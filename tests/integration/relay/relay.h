@@ -10,9 +10,9 @@
 #include "common/base/check.h"
 #include "decode_service/scheduler.h"
 #include "engine/solo.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "tests/fakes/direct_prefill_client.h"
 #include "text/tokenizer.h"
-#include "transfer/fingerprint_wire.h"
 
 namespace baton::testing {
 

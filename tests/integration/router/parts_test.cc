@@ -2,8 +2,8 @@
 // unary calls make of a stream.
 #include <filesystem>
 
-#include "common/rpc/answer_event.h"
-#include "router/api/answer_fold.h"
+#include "protocol/client/answer_event.h"
+#include "protocol/client/answer_fold.h"
 #include "tests/integration/router/router_fixture.h"
 #include "tests/patience.h"
 #include "text/tokenizer.h"
@@ -170,10 +170,10 @@ TEST_F(RouterPartsTest, AUnaryAnswerIsTheFoldOfTheStream) {
   v1::ChatUnaryResponse whole;
   const grpc::Status status = ChatUnary(chat, &whole);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  AnswerFold fold;
+  protocol::AnswerFold fold;
   grpc::ClientContext context;
   const auto reader = stub_->Chat(&context, chat);
-  for (v1::ChatResponse response; reader->Read(&response);) fold.Add(rpc::AnswerEvent(response));
+  for (v1::ChatResponse response; reader->Read(&response);) fold.Add(protocol::AnswerEvent(response));
   ASSERT_TRUE(reader->Finish().ok());
   v1::ChatUnaryResponse streamed = fold.answer();
   for (v1::ChatUnaryResponse* answer : {&whole, &streamed}) {

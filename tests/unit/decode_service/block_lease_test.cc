@@ -45,7 +45,7 @@ class BlockLeasesTest : public testing::Test {
   }
   // A hand-off of all blocks of the lease that has begun to write the first of them.
   void StartWriting(BlockLease& lease) {
-    transfer::Ticket ticket{Incarnation(1), TicketId(1), 0, {}};
+    protocol::Ticket ticket{Incarnation(1), TicketId(1), 0, {}};
     for (const BlockId block : lease.kv->blocks()) ticket.generations.push_back(pool_.generation(block));
     fleet::v1::KvChunk chunk;
     chunk.set_incarnation(1);

@@ -12,8 +12,8 @@
 #include "common/telemetry/metrics.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "tests/fuzz/tiny_engine.h"
-#include "transfer/fingerprint_wire.h"
 #include "transfer/host_link.h"
 
 namespace baton::decode_service {
@@ -60,7 +60,7 @@ class Rig {
                          bool shows_logits = true, const std::string& salt = "") {
     fleet::v1::DecodeRequest request;
     request.set_salt(salt);
-    *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
+    *request.mutable_fingerprint() = protocol::ToProto(engine_->fingerprint());
     for (int i = 0; i < 20; ++i) request.add_token_ids(300 + (i * 7 + number) % 50);
     for (const int32_t token : resumed) request.add_token_ids(token);
     request.set_resumed_tokens(static_cast<uint32_t>(resumed.size()));

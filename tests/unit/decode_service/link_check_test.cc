@@ -35,7 +35,7 @@ class Peer final : public fleet::v1::Prefill::CallbackService {
                                                          const fleet::v1::TestLinkRequest* request) override {
     auto stream = rpc::ServerStream<fleet::v1::KvChunk>::Create();
     absl::MutexLock lock(&mutex_);
-    waiting_.emplace_back(stream, transfer::Ticket::FromProto(request->ticket()));
+    waiting_.emplace_back(stream, protocol::Ticket::FromProto(request->ticket()));
     if ((++tests_ == 1 || tests_ >= answer_after_) && !never_) {
       for (auto& [other, ticket] : std::exchange(waiting_, {})) Answer(*other, std::move(ticket));
     }
@@ -43,7 +43,7 @@ class Peer final : public fleet::v1::Prefill::CallbackService {
   }
 
  private:
-  void Answer(rpc::ServerStream<fleet::v1::KvChunk>& stream, transfer::Ticket ticket)
+  void Answer(rpc::ServerStream<fleet::v1::KvChunk>& stream, protocol::Ticket ticket)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::vector<BlockId> table(static_cast<size_t>(ticket.blocks()), BlockId(0));
     transfer::Shipment shipment(std::move(ticket), link_, store_, int64_t{1} << 20);
@@ -61,7 +61,7 @@ class Peer final : public fleet::v1::Prefill::CallbackService {
   int tests_ = 0;
   bool never_ = false;
   int64_t sent_bytes_ = 0;
-  std::vector<std::pair<std::shared_ptr<rpc::ServerStream<fleet::v1::KvChunk>>, transfer::Ticket>> waiting_;
+  std::vector<std::pair<std::shared_ptr<rpc::ServerStream<fleet::v1::KvChunk>>, protocol::Ticket>> waiting_;
   std::unique_ptr<rpc::Server> server_;
 };
 

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "spdlog/spdlog.h"
 #include "tests/fakes/direct_prefill_client.h"
 #include "tests/fuzz/tiny_engine.h"
-#include "transfer/fingerprint_wire.h"
 
 namespace baton::decode_service {
 namespace {
@@ -230,7 +230,7 @@ void SpeculationRig::ExpectNothingHeld() {
 }
 
 bool SpeculationRig::Submit(fleet::v1::DecodeRequest request, Client& client) {
-  *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
+  *request.mutable_fingerprint() = protocol::ToProto(engine_->fingerprint());
   for (const int32_t token : client.answer.tokens) request.add_token_ids(token);
   if (prefill_->engine != nullptr) {
     fleet::v1::PrefillTarget& target = *request.add_prefill();

@@ -152,7 +152,7 @@ TEST_P(TensorParallelTest, GivesTheBitsOfOneRankWithIntegerWeights) {
     const auto whole = LoadRanks(GetParam().model, 1, "cpu", precision);
     const auto split = LoadRanks(GetParam().model, GetParam().tp, "cpu", precision);
     ASSERT_TRUE(whole != nullptr && split != nullptr);
-    EXPECT_EQ(model::FirstDifference(whole->fingerprint(), split->fingerprint()), std::nullopt);
+    EXPECT_EQ(protocol::FirstDifference(whole->fingerprint(), split->fingerprint()), std::nullopt);
     EXPECT_EQ(split->fingerprint().Digest(), whole->fingerprint().Digest());
     const Outcome expected = Generate(*whole, kSeed), got = Generate(*split, kSeed);
     EXPECT_EQ(got.tokens, expected.tokens);
@@ -179,7 +179,7 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsRanksApartWhereBitsArePromised
   EXPECT_EQ(one->fingerprint().numerics, "cpu-f32/1");
   EXPECT_EQ(two->fingerprint().numerics, "cpu-f32/1+tp2");
   EXPECT_EQ(two->fingerprint().weights, one->fingerprint().weights);
-  EXPECT_THAT(*model::FirstDifference(one->fingerprint(), two->fingerprint()), HasSubstr("numerics"));
+  EXPECT_THAT(*protocol::FirstDifference(one->fingerprint(), two->fingerprint()), HasSubstr("numerics"));
 }
 
 // Shards of arcee's matrices cut blocks of 32 columns.
@@ -209,9 +209,10 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
                integers = LoadRanks("llama-mha", 1, backend, WeightPrecision::kInt8),
                halves = LoadRanks("llama-mha", 1, backend, WeightPrecision::kInt4);
     EXPECT_NE(halves->fingerprint().weights, integers->fingerprint().weights);
-    EXPECT_THAT(*model::FirstDifference(stored->fingerprint(), integers->fingerprint()),
+    EXPECT_THAT(*protocol::FirstDifference(stored->fingerprint(), integers->fingerprint()),
                 HasSubstr("weights"));
-    EXPECT_THAT(*model::FirstDifference(stored->fingerprint(), narrow->fingerprint()), HasSubstr("weights"));
+    EXPECT_THAT(*protocol::FirstDifference(stored->fingerprint(), narrow->fingerprint()),
+                HasSubstr("weights"));
     EXPECT_NE(integers->fingerprint().weights, narrow->fingerprint().weights);
     EXPECT_NE(stored->fingerprint().Digest(), integers->fingerprint().Digest());
   }
@@ -226,7 +227,7 @@ TEST(TensorParallelEngineTest, WhatIsStoredInTheWantedPrecisionIsNoConversion) {
   const auto stored = Engine::Load({.model_folder = folder}),
              narrow = Engine::Load({.model_folder = folder, .weights = model::WeightPrecision::kBF16});
   ASSERT_TRUE(stored.ok() && narrow.ok());
-  EXPECT_EQ(model::FirstDifference((*stored)->fingerprint(), (*narrow)->fingerprint()), std::nullopt);
+  EXPECT_EQ(protocol::FirstDifference((*stored)->fingerprint(), (*narrow)->fingerprint()), std::nullopt);
 }
 
 TEST(TensorParallelEngineTest, EachRankHoldsItsPartOfTheWeights) {

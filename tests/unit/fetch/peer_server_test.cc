@@ -3,9 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include "protocol/fleet/fingerprint_wire.h"
 #include "tests/unit/fetch/two_workers.h"
 #include "transfer/fetch/blocks_service.h"
-#include "transfer/fingerprint_wire.h"
 
 namespace baton::fetch {
 namespace {
@@ -116,7 +116,7 @@ TEST_F(PeerServerTest, ItsOwnWorkersNeedsComeFirst) {
 
 TEST_F(PeerServerTest, RequestsAreChecked) {
   fleet::v1::FetchRequest request;
-  *request.mutable_fingerprint() = transfer::ToProto(there_->fingerprint());
+  *request.mutable_fingerprint() = protocol::ToProto(there_->fingerprint());
   EXPECT_TRUE(absl::IsInvalidArgument(ParseRequest(request, *there_).status())) << "no hashes";
   request.set_hashes(std::string(40, 'x'));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseRequest(request, *there_).status())) << "half a hash";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gateway/mapping/signature.h"
+#include "gateway/mapping/usage.h"
 #include "tests/unit/gateway/events.h"
 
 namespace baton::gateway {
@@ -19,7 +20,7 @@ struct AnthropicBoth {
 AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream,
                              const AnthropicAnswer& wanted = {}) {
   AnthropicEvents events(wanted);
-  Answer answer;
+  protocol::AnswerFold answer;
   std::string bytes;
   for (const v1::GenerateResponse& event : stream) {
     bytes += events.Add(event);

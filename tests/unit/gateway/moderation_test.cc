@@ -6,6 +6,7 @@
 #include "gateway/mapping/anthropic_answer.h"
 #include "gateway/mapping/openai_answer.h"
 #include "gateway/mapping/openai_request.h"
+#include "gateway/mapping/usage.h"
 #include "tests/unit/gateway/events.h"
 
 namespace baton::gateway {
@@ -99,7 +100,7 @@ TEST(ModerationTest, AnAnswerMayBeModerated) {
 TEST(ModerationTest, ABlockedAnswerSaysSoInBothVendorsWords) {
   v1::GenerateResponse blocked = FinishedEvent(v1::FINISH_REASON_CONTENT_FILTER);
   blocked.mutable_finished()->mutable_moderation()->set_flagged(true);
-  Answer answer;
+  protocol::AnswerFold answer;
   OpenAiChunks chunks(OpenAiKind::kChat, 1, {});
   std::string stream;
   for (const v1::GenerateResponse& event : {StartedEvent(), TextEvent("a"), blocked}) {

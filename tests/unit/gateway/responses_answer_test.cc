@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gateway/mapping/usage.h"
 #include "tests/unit/gateway/events.h"
 
 namespace baton::gateway {
@@ -40,7 +41,7 @@ const ResponsesAnswer kPlain = [] {
 ResponsesBoth WriteResponses(const std::vector<v1::GenerateResponse>& stream,
                              const ResponsesAnswer& wanted = kPlain) {
   ResponsesEvents events(77, wanted);
-  Answer answer;
+  protocol::AnswerFold answer;
   std::string bytes;
   for (const v1::GenerateResponse& event : stream) {
     bytes += events.Add(event);

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "transfer/fingerprint_wire.h"
-#include "transfer/prompt_checksum.h"
+#include "protocol/fleet/fingerprint_wire.h"
+#include "protocol/fleet/prompt_checksum.h"
 
 namespace baton::prefill_service {
 namespace {
@@ -22,11 +22,11 @@ class RequestTest : public ::testing::Test {
 
   static fleet::v1::PrefillRequest Good() {
     fleet::v1::PrefillRequest request;
-    *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
+    *request.mutable_fingerprint() = protocol::ToProto(engine_->fingerprint());
     for (int token = 20; token < 60; ++token) request.add_token_ids(token);
     request.set_salt("a tenant's salt");
     request.mutable_ticket()->add_generations(1);
-    request.set_prompt_crc32c(transfer::PromptChecksum(request));
+    request.set_prompt_crc32c(protocol::PromptChecksum(request));
     return request;
   }
 
@@ -57,7 +57,7 @@ TEST_F(RequestTest, AFlippedBitOfAReusableSpanIsRefused) {
   fleet::v1::PrefillRequest good = Good();
   good.add_reusable()->set_begin(3);
   good.mutable_reusable(0)->set_end(38);
-  good.set_prompt_crc32c(transfer::PromptChecksum(good));
+  good.set_prompt_crc32c(protocol::PromptChecksum(good));
   const auto job = ParseRequest(good, *engine_);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->reusable, (std::vector<kv::ReusableSpan>{{3, 38}}));
@@ -77,7 +77,7 @@ TEST_F(RequestTest, AFlippedBitOfAReusableSpanIsRefused) {
     request = good;
     request.mutable_reusable(0)->set_begin(begin);
     request.mutable_reusable(0)->set_end(end);
-    request.set_prompt_crc32c(transfer::PromptChecksum(request));
+    request.set_prompt_crc32c(protocol::PromptChecksum(request));
     EXPECT_TRUE(absl::IsInvalidArgument(ParseRequest(request, *engine_).status())) << begin << " " << end;
   }
 }

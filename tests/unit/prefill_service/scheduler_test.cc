@@ -48,11 +48,11 @@ class SlowLink final : public transfer::LinkSender {
     return host_.Ship(pieces, chunk);
   }
   void WhenReady(absl::AnyInvocable<void()> then) override { unready_.push_back(std::move(then)); }
-  int64_t Reserve(const transfer::Ticket& ticket, int64_t least, int64_t most) override {
+  int64_t Reserve(const protocol::Ticket& ticket, int64_t least, int64_t most) override {
     const int64_t bytes = std::min(most, room.contains(ticket.id.value()) ? room[ticket.id.value()] : most);
     return reserved_[ticket.id.value()] = bytes < least ? 0 : bytes;
   }
-  void Unreserve(const transfer::Ticket& ticket) override { reserved_.erase(ticket.id.value()); }
+  void Unreserve(const protocol::Ticket& ticket) override { reserved_.erase(ticket.id.value()); }
 
   void Release() {
     for (auto& then : std::exchange(unready_, {})) then();

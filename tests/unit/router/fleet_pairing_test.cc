@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/telemetry/metrics.h"
-#include "router/fleet/fingerprint.h"
+#include "protocol/fleet/fingerprint_wire.h"
 #include "router/fleet/fleet.h"
 #include "tests/log_lines.h"
 
@@ -76,12 +76,12 @@ TEST(AnswerDigestTest, IsOfWhatDecidesTheBits) {
   same.set_protocol(2);
   same.set_model("otherwise");
   same.set_link("nccl/22809");
-  EXPECT_EQ(AnswerDigest(same), AnswerDigest(first));
-  std::set<std::string> digests = {AnswerDigest(first)};
+  EXPECT_EQ(protocol::AnswerDigest(same), protocol::AnswerDigest(first));
+  std::set<std::string> digests = {protocol::AnswerDigest(first)};
   const auto differs = [&](const auto& change) {
     baton::fleet::v1::Fingerprint other = first;
     change(other);
-    EXPECT_TRUE(digests.insert(AnswerDigest(other)).second) << other.ShortDebugString();
+    EXPECT_TRUE(digests.insert(protocol::AnswerDigest(other)).second) << other.ShortDebugString();
   };
   differs([](auto& other) { other.set_config("other"); });
   differs([](auto& other) { other.set_weights("other"); });

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/telemetry/metrics.h"
-#include "router/fleet/fingerprint.h"
+#include "protocol/fleet/fingerprint_wire.h"
 
 namespace baton::router::fleet {
 namespace {
@@ -503,17 +503,17 @@ TEST(WorkerTest, KnowsSinceWhenItHasBeenBusy) {
 
 TEST(DifferingFieldTest, NamesEachField) {
   const baton::fleet::v1::Fingerprint base = Print();
-  EXPECT_EQ(DifferingField(base, base), "");
+  EXPECT_EQ(protocol::DifferingField(base, base), "");
   baton::fleet::v1::Fingerprint other = base;
   other.mutable_kv()->set_key_dtype("bf16");
-  EXPECT_EQ(DifferingField(base, other), "kv.key_dtype");
+  EXPECT_EQ(protocol::DifferingField(base, other), "kv.key_dtype");
   other.set_config("c");
-  EXPECT_EQ(DifferingField(base, other), "config");
+  EXPECT_EQ(protocol::DifferingField(base, other), "config");
   other.set_protocol(2);
-  EXPECT_EQ(DifferingField(base, other), "protocol");
+  EXPECT_EQ(protocol::DifferingField(base, other), "protocol");
   other = base;
   other.set_numerics("cpu-f32/1");
-  EXPECT_EQ(DifferingField(base, other), "numerics");
+  EXPECT_EQ(protocol::DifferingField(base, other), "numerics");
 }
 
 baton::fleet::v1::PeerRate RateOf(const std::string& worker, double base, double bytes_per_second) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "baton/v1/inference.pb.h"
-#include "common/rpc/answer_event.h"
+#include "protocol/client/answer_event.h"
 
 namespace baton {
 namespace {
@@ -38,9 +38,9 @@ TEST(PublicApiTest, AnEventIsTheSameWhoeverSendsIt) {
   events[2].mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
   events[3].mutable_progress()->set_prompt_tokens(7);
   for (const v1::ChatResponse& event : events) {
-    const v1::GenerateResponse same = rpc::AnswerEvent(event);
+    const v1::GenerateResponse same = protocol::AnswerEvent(event);
     EXPECT_EQ(same.SerializeAsString(), event.SerializeAsString());
-    EXPECT_EQ(rpc::AnswerEvent(same).SerializeAsString(), event.SerializeAsString());
+    EXPECT_EQ(protocol::AnswerEvent(same).SerializeAsString(), event.SerializeAsString());
   }
 }
 

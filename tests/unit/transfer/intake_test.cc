@@ -24,7 +24,7 @@ class IntakeTest : public testing::Test {
   }
 
   // Covers blocks 1 to 3 of a prompt of four.
-  static Ticket MakeTicket() {
+  static protocol::Ticket MakeTicket() {
     return {Incarnation(77), TicketId(5), 1, {Generation(10), Generation(11), Generation(12)}};
   }
 

@@ -34,8 +34,8 @@ class KvReceiverTest : public testing::Test {
  protected:
   KvReceiverTest() {
     receiver_ = std::make_unique<KvReceiver>(
-        Ticket{Incarnation(7), TicketId(5), 0, {Generation(1), Generation(1)}}, kReceiverBlocks, store_,
-        link_,
+        protocol::Ticket{Incarnation(7), TicketId(5), 0, {Generation(1), Generation(1)}}, kReceiverBlocks,
+        store_, link_,
         KvReceiver::Callbacks{.written = [this] { ++written_; },
                               .complete =
                                   [this] {

@@ -24,7 +24,7 @@ TEST(ShipmentTest, WhatIsShippedIsWhatArrivesCutToSizeAndNeverOutsideTheTicket) 
   const std::vector<BlockId> here = {BlockId(9), BlockId(1), BlockId(4), BlockId(3), BlockId(7)};
   const std::vector<BlockId> there = {BlockId(0), BlockId(8), BlockId(2), BlockId(5), BlockId(6)};
   for (size_t i = 0; i < here.size(); ++i) Fill(from, here[i], static_cast<int>(i));
-  const Ticket ticket = {Incarnation(1), TicketId(2), 1, std::vector<Generation>(3, Generation(4))};
+  const protocol::Ticket ticket = {Incarnation(1), TicketId(2), 1, std::vector<Generation>(3, Generation(4))};
   HostLinkSender sender;
   HostLinkReceiver receiver;
   Intake intake(ticket, there, to, receiver);
@@ -109,7 +109,8 @@ TEST(ShipmentTest, TheTwoSidesMayHaveDifferentNumbersOfRanks) {
     for_all([&](size_t block, int layer, int head, bool value, int64_t i) {
       from.At(here[block], layer, head, value, i) = byte(block, layer, head, value, i);
     });
-    const Ticket ticket = {Incarnation(1), TicketId(2), 0, std::vector<Generation>(3, Generation(4))};
+    const protocol::Ticket ticket = {Incarnation(1), TicketId(2), 0,
+                                     std::vector<Generation>(3, Generation(4))};
     HostLinkSender sender;
     HostLinkReceiver receiver;
     Intake intake(ticket, there, to.store(), receiver);

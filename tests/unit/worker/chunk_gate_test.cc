@@ -12,8 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-model::Fingerprint Print() {
-  model::Fingerprint fingerprint;
+protocol::Fingerprint Print() {
+  protocol::Fingerprint fingerprint;
   fingerprint.config = std::string(32, 'c');
   fingerprint.weights = std::string(32, 'w');
   fingerprint.kv.key_dtype = tensor::DType::kI8;
@@ -46,12 +46,12 @@ TEST_F(ChunkGateTest, GoesToAFileAndBack) {
 }
 
 TEST_F(ChunkGateTest, IsForOneModelFormatAndMode) {
-  const auto refusal = [](const ChunkGate& gate, const model::Fingerprint& fingerprint) {
+  const auto refusal = [](const ChunkGate& gate, const protocol::Fingerprint& fingerprint) {
     const absl::Status status = gate.Check(fingerprint);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     return std::string(status.message());
   };
-  model::Fingerprint other = Print();
+  protocol::Fingerprint other = Print();
   other.weights[3] = 'x';
   EXPECT_THAT(refusal(Good(), other), HasSubstr("weights differ"));
   other = Print();

@@ -1,10 +1,10 @@
-#include "transfer/reusable_wire.h"
+#include "protocol/fleet/reusable_wire.h"
 
 #include <fmt/format.h>
 
 #include "common/base/status.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
 absl::StatusOr<std::vector<kv::ReusableSpan>> ReusableFromProto(const ReusableSpans& spans,
                                                                 int64_t prompt_tokens) {
@@ -28,4 +28,4 @@ void ToProto(std::span<const kv::ReusableSpan> spans, ReusableSpans* told) {
   }
 }
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol

@@ -1,11 +1,11 @@
-#include "transfer/lease_wire.h"
+#include "protocol/fleet/lease_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace baton::transfer {
+namespace baton::protocol {
 namespace {
 
 using ::testing::HasSubstr;
@@ -28,6 +28,21 @@ TEST(LeaseWireTest, FullBlocksAndClasses) {
   EXPECT_EQ((*read)[0].blocks, 2);
   EXPECT_EQ((*read)[1].lease_class, kv::LeaseClass::k5m);
   EXPECT_EQ((*read)[1].blocks, 6);
+}
+
+TEST(LeaseWireTest, WhatAWorkerAsksForIsReadAsIt) {
+  const std::vector<kv::PrefixLease> leases = {{.lease_class = kv::LeaseClass::k1h, .blocks = 2},
+                                               {.lease_class = kv::LeaseClass::k5m, .blocks = 6}};
+  CacheLeases asked;
+  ToProto(leases, &asked);
+  EXPECT_EQ(asked[0].tokens(), 2u * kBlockTokens);
+  const auto read = LeasesFromProto(asked, 6 * kBlockTokens);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), leases.size());
+  for (size_t i = 0; i < leases.size(); ++i) {
+    EXPECT_EQ((*read)[i].lease_class, leases[i].lease_class);
+    EXPECT_EQ((*read)[i].blocks, leases[i].blocks);
+  }
 }
 
 TEST(LeaseWireTest, RefusesWhatNoRouterSends) {
@@ -84,4 +99,4 @@ TEST(LeaseWireTest, RefusesHeldLeasesThatNoWorkerTells) {
 }
 
 }  // namespace
-}  // namespace baton::transfer
+}  // namespace baton::protocol

@@ -7,7 +7,7 @@
 
 #include "baton/v1/inference.pb.h"
 
-namespace baton::rpc {
+namespace baton::protocol {
 
 inline v1::GenerateResponse AnswerEvent(v1::GenerateResponse event) { return event; }
 
@@ -34,4 +34,4 @@ v1::GenerateResponse AnswerEvent(Event event) {
   return same;
 }
 
-}  // namespace baton::rpc
+}  // namespace baton::protocol

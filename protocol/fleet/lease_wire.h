@@ -7,9 +7,9 @@
 #include "absl/status/statusor.h"
 #include "baton/fleet/v1/blocks.pb.h"
 #include "baton/v1/generation.pb.h"
-#include "engine/kv/index/lease_table.h"
+#include "protocol/lease.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
 using CacheLeases = google::protobuf::RepeatedPtrField<fleet::v1::CacheLease>;
 
@@ -19,6 +19,7 @@ inline constexpr int kMaxCacheLeases = 8;
 // goes beyond the prompt, or a TTL that is none.
 absl::StatusOr<std::vector<kv::PrefixLease>> LeasesFromProto(const CacheLeases& leases,
                                                              int64_t prompt_tokens);
+void ToProto(const std::vector<kv::PrefixLease>& leases, CacheLeases* asked);
 
 using HeldLeases = google::protobuf::RepeatedPtrField<fleet::v1::HeldLease>;
 
@@ -28,4 +29,4 @@ absl::StatusOr<std::vector<kv::HeldLease>> HeldLeasesFromProto(const HeldLeases&
                                                                int64_t found_blocks);
 void ToProto(const std::vector<kv::HeldLease>& leases, HeldLeases* told);
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol

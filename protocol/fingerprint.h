@@ -6,25 +6,23 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "common/base/ids.h"
-#include "engine/kv/store/kv_layout.h"
-#include "text/config/config.h"
+#include "protocol/kv_layout.h"
 
-namespace baton::model {
+namespace baton::protocol {
 
 // Of the hand-off between workers; grows when its meaning changes.
 inline constexpr uint32_t kHandoffProtocol = 1;
 
 struct Fingerprint {
   uint32_t protocol = kHandoffProtocol;
-  std::string model;    // ModelConfig::Describe(), so that a refusal can be read
-  std::string config;   // ModelConfig::Digest()
-  std::string weights;  // Decoder::weights_digest()
+  std::string model;    // model::ModelConfig::Describe(), so that a refusal can be read
+  std::string config;   // model::ModelConfig::Digest()
+  std::string weights;  // model::Decoder::weights_digest()
   kv::KvLayout kv;
   int block_tokens = kBlockTokens;
-  std::string numerics;  // Kernels::numerics()
+  std::string numerics;  // kernels::Kernels::numerics()
 
   // SHA-256 (32 bytes) over all fields, each with its length.
   std::string Digest() const;
@@ -32,11 +30,8 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
-Fingerprint MakeFingerprint(const ModelConfig& config, std::string_view weights_digest,
-                            const kv::KvLayout& kv, std::string_view numerics);
-
 // The first field that differs, with both values: `weights: 3f9a... here, 77c0... there`. Nothing if all are
 // equal.
 std::optional<std::string> FirstDifference(const Fingerprint& here, const Fingerprint& there);
 
-}  // namespace baton::model
+}  // namespace baton::protocol

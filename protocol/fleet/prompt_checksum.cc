@@ -1,11 +1,11 @@
-#include "transfer/prompt_checksum.h"
+#include "protocol/fleet/prompt_checksum.h"
 
 #include <array>
 #include <span>
 
 #include "common/base/digest.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
 uint32_t PromptChecksum(const fleet::v1::PrefillRequest& request) {
   const std::span<const int32_t> ids(request.token_ids().data(), request.token_ids().size());
@@ -17,4 +17,4 @@ uint32_t PromptChecksum(const fleet::v1::PrefillRequest& request) {
   return checksum;
 }
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol

@@ -11,7 +11,7 @@
 #include "baton/fleet/v1/handoff.pb.h"
 #include "common/base/ids.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
 struct Ticket {
   Incarnation incarnation;
@@ -25,4 +25,4 @@ struct Ticket {
   static Ticket FromProto(const fleet::v1::Ticket& proto);
 };
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol

@@ -1,10 +1,17 @@
-#include "transfer/lease_wire.h"
+#include "protocol/fleet/lease_wire.h"
 
 #include <fmt/format.h>
 
 #include "common/base/ids.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
+namespace {
+
+v1::CacheTtl TtlToProto(kv::LeaseClass lease_class) {
+  return lease_class == kv::LeaseClass::k1h ? v1::CACHE_TTL_1H : v1::CACHE_TTL_5M;
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<kv::PrefixLease>> LeasesFromProto(const CacheLeases& leases,
                                                              int64_t prompt_tokens) {
@@ -29,6 +36,14 @@ absl::StatusOr<std::vector<kv::PrefixLease>> LeasesFromProto(const CacheLeases& 
     result.push_back({.lease_class = hour ? kv::LeaseClass::k1h : kv::LeaseClass::k5m, .blocks = blocks});
   }
   return result;
+}
+
+void ToProto(const std::vector<kv::PrefixLease>& leases, CacheLeases* asked) {
+  for (const kv::PrefixLease& lease : leases) {
+    fleet::v1::CacheLease& one = *asked->Add();
+    one.set_tokens(static_cast<uint32_t>(lease.blocks * kBlockTokens));
+    one.set_ttl(TtlToProto(lease.lease_class));
+  }
 }
 
 absl::StatusOr<std::vector<kv::HeldLease>> HeldLeasesFromProto(const HeldLeases& leases,
@@ -61,9 +76,9 @@ void ToProto(const std::vector<kv::HeldLease>& leases, HeldLeases* told) {
   for (const kv::HeldLease& lease : leases) {
     fleet::v1::HeldLease& one = *told->Add();
     one.set_blocks(static_cast<uint32_t>(lease.blocks));
-    one.set_ttl(lease.lease_class == kv::LeaseClass::k1h ? v1::CACHE_TTL_1H : v1::CACHE_TTL_5M);
+    one.set_ttl(TtlToProto(lease.lease_class));
     one.set_seconds_left(static_cast<uint32_t>(absl::ToInt64Seconds(lease.left)));
   }
 }
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol

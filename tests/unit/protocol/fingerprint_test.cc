@@ -1,14 +1,16 @@
-#include "engine/model/fingerprint.h"
+#include "protocol/fingerprint.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-namespace baton::model {
+#include "text/config/config.h"
+
+namespace baton::protocol {
 namespace {
 
-ModelConfig Config() {
-  ModelConfig config;
+model::ModelConfig Config() {
+  model::ModelConfig config;
   config.architecture = "LlamaForCausalLM";
   config.layers = 2;
   config.windows = {0, 0};
@@ -17,7 +19,11 @@ ModelConfig Config() {
 
 Fingerprint Make() {
   const kv::KvLayout kv{.layers = 2, .kv_heads = 4, .head_dim = 16};
-  return MakeFingerprint(Config(), std::string(32, '\x5A'), kv, "reference/1");
+  return {.model = Config().Describe(),
+          .config = Config().Digest(),
+          .weights = std::string(32, '\x5A'),
+          .kv = kv,
+          .numerics = "reference/1"};
 }
 
 TEST(FingerprintTest, EqualInputsGiveEqualFingerprints) {
@@ -61,12 +67,13 @@ TEST(FingerprintTest, SeesADifferenceDeepInALongDigestOrInTheConfig) {
   Fingerprint there = Make();
   there.weights.back() ^= 1;
   EXPECT_TRUE(FirstDifference(Make(), there).has_value());
-  ModelConfig other = Config();
+  model::ModelConfig other = Config();
   other.rope_theta = 10001;
-  there = MakeFingerprint(other, Make().weights, Make().kv, Make().numerics);
-  EXPECT_EQ(there.model, Make().model);
+  there = Make();
+  there.config = other.Digest();
+  EXPECT_EQ(other.Describe(), Make().model);
   EXPECT_EQ(FirstDifference(Make(), there)->substr(0, 8), "config: ");
 }
 
 }  // namespace
-}  // namespace baton::model
+}  // namespace baton::protocol

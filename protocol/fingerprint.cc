@@ -1,15 +1,16 @@
-#include "engine/model/fingerprint.h"
+#include "protocol/fingerprint.h"
 
 #include <fmt/format.h>
 
 #include <array>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "common/base/digest.h"
 
-namespace baton::model {
+namespace baton::protocol {
 namespace {
 
 std::string Bytes(const Sha256Digest& digest) {
@@ -71,15 +72,6 @@ std::string Fingerprint::Digest() const {
   return Bytes(sha.Finish());
 }
 
-Fingerprint MakeFingerprint(const ModelConfig& config, std::string_view weights_digest,
-                            const kv::KvLayout& kv, std::string_view numerics) {
-  return {.model = config.Describe(),
-          .config = config.Digest(),
-          .weights = std::string(weights_digest),
-          .kv = kv,
-          .numerics = std::string(numerics)};
-}
-
 std::optional<std::string> FirstDifference(const Fingerprint& here, const Fingerprint& there) {
   const std::vector<Field> ours = FieldsOf(here);
   const std::vector<Field> theirs = FieldsOf(there);
@@ -90,4 +82,4 @@ std::optional<std::string> FirstDifference(const Fingerprint& here, const Finger
   return std::nullopt;
 }
 
-}  // namespace baton::model
+}  // namespace baton::protocol

@@ -1,5 +1,6 @@
-#include "router/api/answer_fold.h"
+#include "protocol/client/answer_fold.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -7,8 +8,11 @@
 
 #include "tests/seed.h"
 
-namespace baton::router {
+namespace baton::protocol {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 v1::PartEvent Start(uint32_t part, v1::PartStart::Kind kind, const std::string& name = "") {
   v1::PartEvent event;
@@ -138,5 +142,63 @@ TEST(AnswerFoldTest, AnyChunkingGivesTheSameAnswer) {
   }
 }
 
+v1::GenerateResponse StartedEvent() {
+  v1::GenerateResponse event;
+  event.mutable_started()->set_request_id("r");
+  return event;
+}
+
+v1::GenerateResponse DeltaOf(uint32_t choice) {
+  v1::GenerateResponse event;
+  event.mutable_delta()->set_choice(choice);
+  event.mutable_delta()->set_text("a");
+  return event;
+}
+
+v1::GenerateResponse FinishedOf(uint32_t choice) {
+  v1::GenerateResponse event;
+  event.mutable_finished()->set_choice(choice);
+  return event;
+}
+
+TEST(AnswerFoldTest, NamesThePromiseThatAStreamBroke) {
+  const auto error = [](const std::vector<v1::GenerateResponse>& events) {
+    AnswerFold fold(/*most=*/3);
+    for (const v1::GenerateResponse& event : events) fold.Add(event);
+    return std::string(fold.CheckWhole().message());
+  };
+  EXPECT_EQ(error({StartedEvent(), DeltaOf(2), FinishedOf(1), DeltaOf(0), FinishedOf(0), FinishedOf(2)}), "");
+  EXPECT_THAT(error({}), HasSubstr("it has no events"));
+  EXPECT_THAT(error({StartedEvent()}), HasSubstr("it has 0 of 1 choices"));
+  EXPECT_THAT(error({DeltaOf(0), FinishedOf(0)}), HasSubstr("first event is not Started"));
+  EXPECT_THAT(error({StartedEvent(), StartedEvent(), FinishedOf(0)}), HasSubstr("started twice"));
+  EXPECT_THAT(error({StartedEvent(), DeltaOf(0)}), HasSubstr("choice 0 has no end"));
+  EXPECT_THAT(error({StartedEvent(), FinishedOf(1)}), HasSubstr("choice 0 has no end"));
+  EXPECT_THAT(error({StartedEvent(), FinishedOf(0), FinishedOf(0)}), HasSubstr("choice 0 ended twice"));
+  EXPECT_THAT(error({StartedEvent(), FinishedOf(0), DeltaOf(0)}),
+              HasSubstr("choice 0 continues after its end"));
+  EXPECT_THAT(error({StartedEvent(), FinishedOf(0), FinishedOf(3)}), HasSubstr("it names choice 3 of 3"));
+  EXPECT_THAT(error({StartedEvent(), FinishedOf(0), DeltaOf(4'000'000'000u)}),
+              HasSubstr("it names choice 4000000000 of 3"));
+}
+
+TEST(AnswerFoldTest, APartSaysHowItBegan) {
+  AnswerFold fold;
+  v1::GenerateResponse event;
+  for (const v1::PartEvent& part : Events()) *event.mutable_delta()->add_parts() = part;
+  fold.Add(event);
+  std::vector<std::string> starts, texts;
+  for (const v1::AnswerPart& part : fold.choices()[0].parts()) {
+    starts.push_back(StartOf(part).SerializeAsString());
+    texts.push_back(TextOf(part));
+  }
+  std::vector<std::string> sent;
+  for (const v1::PartEvent& part : Events()) {
+    if (part.has_start()) sent.push_back(part.start().SerializeAsString());
+  }
+  EXPECT_EQ(starts, sent);
+  EXPECT_THAT(texts, ElementsAre("hm, so", "I look.", "{\"a\":1}", "{\"b"));
+}
+
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::protocol

@@ -1,6 +1,6 @@
-#include "transfer/ticket.h"
+#include "protocol/fleet/ticket.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
 fleet::v1::Ticket Ticket::ToProto() const {
   fleet::v1::Ticket proto;
@@ -17,4 +17,4 @@ Ticket Ticket::FromProto(const fleet::v1::Ticket& proto) {
   return ticket;
 }
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol

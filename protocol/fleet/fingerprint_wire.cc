@@ -1,10 +1,11 @@
-#include "transfer/fingerprint_wire.h"
+#include "protocol/fleet/fingerprint_wire.h"
 
+#include "common/base/digest.h"
 #include "common/tensor/dtype.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
-fleet::v1::Fingerprint ToProto(const model::Fingerprint& fingerprint) {
+fleet::v1::Fingerprint ToProto(const Fingerprint& fingerprint) {
   fleet::v1::Fingerprint proto;
   proto.set_protocol(fingerprint.protocol);
   proto.set_config(fingerprint.config);
@@ -21,8 +22,8 @@ fleet::v1::Fingerprint ToProto(const model::Fingerprint& fingerprint) {
   return proto;
 }
 
-model::Fingerprint FromProto(const fleet::v1::Fingerprint& proto) {
-  model::Fingerprint fingerprint;
+Fingerprint FromProto(const fleet::v1::Fingerprint& proto) {
+  Fingerprint fingerprint;
   fingerprint.protocol = proto.protocol();
   fingerprint.config = proto.config();
   fingerprint.weights = proto.weights();
@@ -43,4 +44,28 @@ model::Fingerprint FromProto(const fleet::v1::Fingerprint& proto) {
   return fingerprint;
 }
 
-}  // namespace baton::transfer
+std::string DifferingField(const fleet::v1::Fingerprint& a, const fleet::v1::Fingerprint& b) {
+  if (a.protocol() != b.protocol()) return "protocol";
+  if (a.config() != b.config()) return "config";
+  if (a.weights() != b.weights()) return "weights";
+  if (a.kv().layers() != b.kv().layers()) return "kv.layers";
+  if (a.kv().kv_heads() != b.kv().kv_heads()) return "kv.kv_heads";
+  if (a.kv().head_dim() != b.kv().head_dim()) return "kv.head_dim";
+  if (a.kv().block_tokens() != b.kv().block_tokens()) return "kv.block_tokens";
+  if (a.kv().key_dtype() != b.kv().key_dtype()) return "kv.key_dtype";
+  if (a.kv().value_dtype() != b.kv().value_dtype()) return "kv.value_dtype";
+  if (a.numerics() != b.numerics()) return "numerics";
+  if (a.link() != b.link()) return "link";
+  if (a.model() != b.model()) return "model";
+  return "";
+}
+
+std::string AnswerDigest(const fleet::v1::Fingerprint& fingerprint) {
+  fleet::v1::Fingerprint decides = fingerprint;
+  decides.clear_protocol();
+  decides.clear_link();
+  decides.clear_model();
+  return Sha256Of(decides.SerializeAsString());
+}
+
+}  // namespace baton::protocol

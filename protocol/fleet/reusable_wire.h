@@ -8,7 +8,7 @@
 #include "baton/v1/generation.pb.h"
 #include "protocol/reusable_span.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
 using ReusableSpans = google::protobuf::RepeatedPtrField<v1::ReusableSpan>;
 
@@ -17,4 +17,4 @@ absl::StatusOr<std::vector<kv::ReusableSpan>> ReusableFromProto(const ReusableSp
                                                                 int64_t prompt_tokens);
 void ToProto(std::span<const kv::ReusableSpan> spans, ReusableSpans* told);
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol

@@ -7,9 +7,9 @@
 
 #include "baton/fleet/v1/prefill.pb.h"
 
-namespace baton::transfer {
+namespace baton::protocol {
 
 // CRC32C over the request's token ids (little-endian int32) and its salt; what prompt_crc32c has to be.
 uint32_t PromptChecksum(const fleet::v1::PrefillRequest& request);
 
-}  // namespace baton::transfer
+}  // namespace baton::protocol
