@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the table of values in the chart's README from the comments of values.yaml ("# -- ", as helm-docs has them).
+"""Writes the table of the values that an installer decides first (FIRST) in the chart's README, from the comments of values.yaml ("# -- ", as
+helm-docs has them). `helm show values` prints all of them.
 
     deploy/helm/docs.py [--check]
 """
@@ -11,6 +12,16 @@ import sys
 import yaml
 
 CHART = pathlib.Path(__file__).resolve().parent / "baton"
+# In the order of the table. A name that values.yaml no longer has is an error.
+FIRST = """
+image.repository image.tag model.name model.source models
+router.replicas prefill.replicas decode.replicas gateway.replicas node.enabled
+prefill.gpus decode.gpus prefill.backend decode.backend prefill.kvMemory decode.kvMemory link.name
+gateway.enabled gateway.service.type route.enabled networkPolicy.clients
+auth.tenants.existingSecret auth.fleetKey.existingSecret tls.enabled tls.certManager.enabled
+slo.ttftSeconds slo.tpotSeconds prefill.autoscaling.enabled decode.autoscaling.enabled
+observability.serviceMonitor.enabled observability.prometheusRule.enabled observability.dashboards.enabled
+""".split()
 BEGIN, END = "<!-- values: made by deploy/helm/docs.py -->", "<!-- end of values -->"
 
 
@@ -39,6 +50,12 @@ def leaves(value, path=()):
         yield path, value
 
 
+def first_sentence(comment):
+    """Without an example in braces at its end."""
+    sentence = re.match(r".*?\.(?=\s|$)|.*", comment)[0]
+    return re.sub(r": \{.*\}\.$", ".", sentence)
+
+
 def table():
     text = (CHART / "values.yaml").read_text()
     values, comments = yaml.safe_load(text), described(text)
@@ -47,21 +64,22 @@ def table():
             raise SystemExit(f"values.yaml: {'.'.join(path)} has no '# -- ' comment")
     rows = ["| Key | Default | |", "|---|---|---|"]
     same = {}
-    for path, comment in comments.items():
+    for name in FIRST:
+        path = tuple(name.split("."))
+        if path not in comments:
+            raise SystemExit(f"values.yaml has no {name}, or no comment on it: correct FIRST in deploy/helm/docs.py")
         value = values
         for key in path:
             value = value[key]
-        shown = json.dumps(value, ensure_ascii=False)
-        key = ".".join(path)
+        shown, sentence = json.dumps(value, ensure_ascii=False), first_sentence(comments[path])
         # The roles have the same keys: those that say the same are shown once.
         if path[0] in ("router", "prefill", "decode", "gateway"):
-            entry = same.setdefault((path[1:], shown, comment), [len(rows), []])
-            if entry[1]:
-                entry[1].append(path[0])
-                rows[entry[0]] = f"| `{{{','.join(entry[1])}}}.{'.'.join(path[1:])}` | `{shown}` | {comment} |"
-                continue
+            entry = same.setdefault((path[1:], shown, sentence), [len(rows), []])
             entry[1].append(path[0])
-        rows.append(f"| `{key}` | `{shown}` | {comment} |".replace("``", "`\"\"`"))
+            if entry[1][1:]:
+                rows[entry[0]] = f"| `{{{','.join(entry[1])}}}.{'.'.join(path[1:])}` | `{shown}` | {sentence} |"
+                continue
+        rows.append(f"| `{name}` | `{shown}` | {sentence} |")
     return "\n".join(rows)
 
 

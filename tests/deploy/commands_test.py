@@ -67,7 +67,6 @@ TABLE = [
     Row(r"import grpc\n", "elsewhere", "tests/deploy/readme_test.py"),  # it is examples/chat.py, which runs here
     Row(r"python3 -m venv build/python && build/python/bin/pip install", "nothing", "it needs a network"),
     Row(r"tar -xf gpu-pack", "nothing", "the archive is made with a CUDA toolkit"),
-    Row(r"canonical root|\(tokens of the step", "nothing", "it is a formula"),
     Row(r"kvShared:", "nothing", "it is YAML; tests/deploy/chart_pods_test.py has it"),
     Row(r"export (ANTHROPIC|CLAUDE_CODE)_|model = ", "nothing", "it is for an agent, which takes minutes to install: tests/deploy/agents_test.py"),
     Row(r'{"conversation"', "message", "it is a ChatRequest"),
@@ -94,7 +93,7 @@ TABLE = [
     Row(r"baton usage", "run", "baton-tiny", first='baton generate --prompt "Once upon a time"'),
     Row(r"grpcurl .*grpc.health.v1.Health/Check", "run", r'"status": "SERVING"'),
     Row(r"grpcurl .*Moderate$", "run", ('"flagged": true', '"threat"')),
-    Row(r'grpcurl (.|\n)*"cache"', "run", r'"writtenHourTokens": [1-9]', first=SERVICE),  # the one before wants keys
+    Row(r'grpcurl (.|\n)*"cache"', "run", r'"writtenHourTokens": [1-9]'),
     Row(r'grpcurl (.|\n)*"json_schema"', "run", (r'\\"legs\\": \d+}"', "FINISH_REASON_STOP_TOKEN")),
     Row(r'grpcurl (.|\n)*"tools"', "run", (r'"argumentsJson": "{\\"city\\": \\"Oslo\\"}"', "FINISH_REASON_TOOL_CALLS")),
     Row(r"grpcurl .*vllm", "run", ('"text"', "finishInfo")),

@@ -1,5 +1,8 @@
-// One test for each public failure of hand-offs that can occur in this design, by its number in
-// docs/hand-off.md.
+// One test for each public failure of hand-offs that can occur in this design: N01 dynamo#7489, N02
+// vllm#46283, N03 vllm#50754, N04 vllm#41269, N05 vllm#52234, N06 vllm#49238, N08 sglang#31144, N09
+// sglang#29482, N10 sglang#31473, N11 tokenspeed#1427, N12 TensorRT-LLM#12313, N13 TensorRT-LLM#14565, N14
+// vllm#42839, N18 llm-d#2370. Others are tested elsewhere: sglang#30233 and sglang#37160 (RelayTest),
+// dynamo#4917 (LeavingTest).
 #include <gtest/gtest.h>
 
 #include "tests/fault/matrix.h"

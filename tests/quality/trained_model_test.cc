@@ -181,7 +181,7 @@ TEST_F(TrainedModelTest, CalibrationTakesAThirdOfWhatFourBitsLose) {
   const auto tokenizer = text::Tokenizer::Load(kModel);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   std::vector<std::vector<TokenId>> texts(1);
-  for (const char* page : {"routing", "kv-tiers", "security"}) {
+  for (const char* page : {"routing", "kv-tiers", "security", "http", "hand-off", "structured-output"}) {
     std::ifstream file(fmt::format("{}/docs/{}.md", BATON_SOURCE_DIR, page));
     std::stringstream text;
     text << file.rdbuf();

@@ -341,7 +341,7 @@ TEST_F(RelayTest, APrefillWorkerThatDiesAnywhereIsReplacedFromTheCommittedBlocks
   }
 }
 
-// Public failure 7 of docs/hand-off.md.
+// A public failure, sglang#30233: prefill refuses a prompt, and decode goes on without its KV.
 TEST_F(RelayTest, APromptTooLongForThePrefillWorkerIsComputedHere) {
   Relay relay({.prefill_blocks = 4, .chunk = 32});
   const std::vector<TokenId> prompt = Prompt(100);
