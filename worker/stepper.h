@@ -29,7 +29,7 @@ class Stepper {
   virtual bool Step() = 0;
   // How the role is now; news of rates, once. A worker that is held (step_gate.h) reports without a step.
   virtual RoleReport Report() = 0;
-  // What routers hold the role to from now on.
+  // Routers hold the role to these from now on.
   virtual void SetTargets(const forecast::LatencyTargets& targets) = 0;
   // Ends all work of this role with `status`.
   virtual void Abort(const absl::Status& status) = 0;

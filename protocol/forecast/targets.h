@@ -12,10 +12,10 @@ inline constexpr double kDefaultTailShare = 0;
 struct LatencyTargets {
   double ttft = kDefaultSloTtft;  // seconds to the first token
   double tpot = kDefaultSloTpot;  // seconds per token after it
-  // Of the order of prefill queues (QueueTargets), in [0, 1].
+  // Shapes the order of prefill queues (QueueTargets), in [0, 1].
   double tail_share = kDefaultTailShare;
 
-  // Those that a worker takes from a router: times above 0 and of a day at most.
+  // A worker takes no others from a router: times are above 0, and of a day at most.
   bool Sound() const {
     constexpr double kDay = 86400;
     return ttft > 0 && ttft <= kDay && tpot > 0 && tpot <= kDay && tail_share >= 0 && tail_share <= 1;
