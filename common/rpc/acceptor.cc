@@ -137,12 +137,12 @@ void Acceptor::Pause() {
 void Acceptor::Stop() {
   if (std::exchange(stopped_, true)) return;
   Pause();
-  for (const int socket : listening_.sockets) close(socket);
+  for (const auto& socket : listening_.sockets) close(socket.descriptor);
 }
 
 void Acceptor::Run() {
   std::vector<pollfd> polled = {{housekeeping_->wake, POLLIN, 0}};
-  for (const int socket : listening_.sockets) polled.push_back({socket, POLLIN, 0});
+  for (const auto& socket : listening_.sockets) polled.push_back({socket.descriptor, POLLIN, 0});
   bool shortage = false;
   absl::Time trim_due = absl::InfiniteFuture();
   while (true) {

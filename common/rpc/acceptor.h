@@ -14,8 +14,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/listening.h"
 #include "common/rpc/connection_ledger.h"
-#include "common/rpc/listening.h"
 
 namespace baton::rpc {
 

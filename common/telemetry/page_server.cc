@@ -1,9 +1,10 @@
 #include "common/telemetry/page_server.h"
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -15,15 +16,14 @@
 #include <boost/beast/http/write.hpp>
 #include <chrono>
 #include <iterator>
-#include <limits>
 #include <list>
 #include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/listening.h"
 #include "common/telemetry/gzip.h"
 
 namespace baton::telemetry {
@@ -37,10 +37,6 @@ using Tcp = asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kAcceptRetry(100);
 
-absl::Status CantServe(const std::string& listen, const Error& error) {
-  return absl::UnavailableError(absl::StrCat("can't serve metrics on ", listen, ": ", error.message()));
-}
-
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace
@@ -52,15 +48,21 @@ class PageServer::Impl {
       : options_(options), page_(std::move(page)) {}
   ~Impl();
 
-  // Returns the port.
-  absl::StatusOr<uint16_t> Listen(const std::string& host, uint16_t port);
+  void Serve(const Listening& listening);
   size_t connections() const { return open_count_; }
 
  private:
   class Connection;
   using Connections = std::list<std::shared_ptr<Connection>>;
+  // A listening socket.
+  struct Door {
+    Door(asio::io_context& io, Listening::Socket socket)
+        : acceptor(io, socket.family == AF_INET6 ? Tcp::v6() : Tcp::v4(), socket.descriptor), retry(io) {}
+    Tcp::acceptor acceptor;
+    asio::steady_timer retry;
+  };
 
-  void Accept();
+  void Accept(Door& door);
   void Open(Tcp::socket socket);
   // The connection now waits for its client, later than all others began to.
   void Waits(Connections::iterator connection) { open_.splice(open_.end(), open_, connection); }
@@ -73,8 +75,7 @@ class PageServer::Impl {
   std::atomic<size_t> open_count_ = 0;
   bool closing_ = false;
   asio::io_context io_{1};
-  Tcp::acceptor acceptor_{io_};
-  asio::steady_timer retry_{io_};
+  std::list<Door> doors_;  // one per address that is listened on
   std::thread thread_;
 };
 
@@ -210,49 +211,23 @@ class PageServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::optional<Connections::iterator> self_;  // none once closed
 };
 
-absl::StatusOr<uint16_t> PageServer::Impl::Listen(const std::string& host, uint16_t port) {
-  Error error;
-  Tcp::resolver resolver(io_);
-  const auto found = resolver.resolve(host, std::to_string(port), Tcp::resolver::passive, error);
-  if (error) return CantServe(options_.listen, error);
-  const Tcp::endpoint given = found.begin()->endpoint();
-  const bool everywhere = given.address().is_unspecified();
-  const auto open = [&](const Tcp::endpoint& endpoint) {
-    Error ignored;
-    acceptor_.close(ignored);
-    acceptor_.open(endpoint.protocol(), error);
-    // Connections that a former process left behind do not count as a taken port.
-    if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
-    if (!error && everywhere && endpoint.protocol() == Tcp::v6())
-      acceptor_.set_option(asio::ip::v6_only(false), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  };
-  // A wildcard means IPv6 and IPv4, and IPv4 alone on a host that has no other.
-  open(everywhere ? Tcp::endpoint(Tcp::v6(), port) : given);
-  if (everywhere && (error == asio::error::address_family_not_supported || error.value() == EADDRNOTAVAIL)) {
-    open(Tcp::endpoint(Tcp::v4(), port));
-  }
-  if (error) return CantServe(options_.listen, error);
-  const uint16_t bound = acceptor_.local_endpoint(error).port();
-  if (error) return CantServe(options_.listen, error);
-  Accept();
+void PageServer::Impl::Serve(const Listening& listening) {
+  for (const Listening::Socket socket : listening.sockets) Accept(doors_.emplace_back(io_, socket));
   thread_ = std::thread([this] { io_.run(); });
-  return bound;
 }
 
-void PageServer::Impl::Accept() {
-  acceptor_.async_accept([this](Error error, Tcp::socket socket) {
+void PageServer::Impl::Accept(Door& door) {
+  door.acceptor.async_accept([this, &door](Error error, Tcp::socket socket) {
     if (closing_) return;
     if (!error) {
       Open(std::move(socket));
-      return Accept();
+      return Accept(door);
     }
     // Most likely no descriptor is left: one of ours may help, and others may end meanwhile.
     if (!open_.empty()) Close(open_.begin());
-    retry_.expires_after(kAcceptRetry);
-    retry_.async_wait([this](Error) {
-      if (!closing_) Accept();
+    door.retry.expires_after(kAcceptRetry);
+    door.retry.async_wait([this, &door](Error) {
+      if (!closing_) Accept(door);
     });
   });
 }
@@ -275,9 +250,11 @@ PageServer::Impl::~Impl() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] {
     closing_ = true;
-    Error ignored;
-    acceptor_.close(ignored);
-    retry_.cancel();
+    for (Door& door : doors_) {
+      Error ignored;
+      door.acceptor.close(ignored);
+      door.retry.cancel();
+    }
     while (!open_.empty()) Close(open_.begin());
   });
   // Nothing is left to do once the handlers have run.
@@ -286,20 +263,13 @@ PageServer::Impl::~Impl() {
 
 absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(const PageServerOptions& options,
                                                               std::function<std::string()> page) {
-  const size_t colon = options.listen.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(options.listen.substr(colon + 1), &port) ||
-      port > std::numeric_limits<uint16_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("metrics address \"", options.listen, "\": use host:port, with a port from 0 to 65535"));
+  const absl::StatusOr<Listening> listening = ListenTcp(options.listen);
+  if (!listening.ok()) {
+    return absl::Status(listening.status().code(), absl::StrCat("metrics: ", listening.status().message()));
   }
-  const std::string shown = options.listen.substr(0, colon);
-  std::string host = shown;
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   auto impl = std::make_unique<Impl>(options, std::move(page));
-  const absl::StatusOr<uint16_t> bound = impl->Listen(host, static_cast<uint16_t>(port));
-  if (!bound.ok()) return bound.status();
-  return std::unique_ptr<PageServer>(new PageServer(std::move(impl), absl::StrCat(shown, ":", *bound)));
+  impl->Serve(*listening);
+  return std::unique_ptr<PageServer>(new PageServer(std::move(impl), listening->address));
 }
 
 PageServer::PageServer(std::unique_ptr<Impl> impl, std::string address)

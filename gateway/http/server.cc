@@ -8,18 +8,18 @@
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <exception>
-#include <limits>
+#include <list>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/descriptors.h"
+#include "common/base/listening.h"
+#include "common/base/status.h"
 #include "gateway/http/opening.h"
 #include "gateway/http/site.h"
 
@@ -75,14 +75,23 @@ class Server::Impl {
     if (reserve_ >= 0) close(reserve_);
   }
 
-  // Returns the port.
-  absl::StatusOr<uint16_t> Listen(const std::string& host, uint16_t port);
+  // Reads the certificate. Before Serve.
+  absl::Status ReadCertificate();
+  void Serve(const Listening& listening);
   void Stop(absl::Duration grace);
   ServerCounts counts() const { return site_.counts(); }
 
  private:
-  void Accept();
-  bool TurnAway();
+  // A listening socket.
+  struct Door {
+    Door(asio::io_context& io, Listening::Socket socket)
+        : acceptor(io, socket.family == AF_INET6 ? Tcp::v6() : Tcp::v4(), socket.descriptor), retry(io) {}
+    Tcp::acceptor acceptor;
+    asio::steady_timer retry;
+  };
+
+  void Accept(Door& door);
+  bool TurnAway(Door& door);
   void WatchCertificate();
   void Open(Tcp::socket socket);
   void Closed(Connection& connection);
@@ -92,9 +101,8 @@ class Server::Impl {
   Site site_;
   std::unordered_map<const Connection*, std::shared_ptr<Connection>> open_;
   std::unordered_map<std::string, size_t> by_address_;
-  Tcp::acceptor acceptor_{site_.loop->context()};
+  std::list<Door> doors_;  // one per address that is listened on
   int reserve_ = OpenReserve();
-  asio::steady_timer retry_{site_.loop->context()};
   asio::steady_timer grace_{site_.loop->context()};
   std::unique_ptr<Certificate> certificate_;  // null: no TLS
   asio::steady_timer reload_{site_.loop->context()};
@@ -103,43 +111,18 @@ class Server::Impl {
   std::thread thread_;
 };
 
-absl::StatusOr<uint16_t> Server::Impl::Listen(const std::string& host, uint16_t port) {
-  const auto cannot = [&](const Error& error) {
-    return absl::UnavailableError(
-        absl::StrCat("can't serve HTTP on ", site_.options.listen, ": ", error.message()));
-  };
-  if (!site_.options.tls_cert.empty()) {
-    auto certificate = Certificate::Load(site_.options.tls_cert, site_.options.tls_key);
-    if (!certificate.ok()) return certificate.status();
-    certificate_ = *std::move(certificate);
-    WatchCertificate();
-  }
-  Error error;
-  Tcp::resolver resolver(site_.loop->context());
-  const auto found = resolver.resolve(host, std::to_string(port), Tcp::resolver::passive, error);
-  if (error) return cannot(error);
-  const Tcp::endpoint given = found.begin()->endpoint();
-  const bool everywhere = given.address().is_unspecified();
-  const auto open = [&](const Tcp::endpoint& endpoint) {
-    Error ignored;
-    acceptor_.close(ignored);
-    acceptor_.open(endpoint.protocol(), error);
-    // Connections that a former process left behind do not count as a taken port.
-    if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
-    if (!error && everywhere && endpoint.protocol() == Tcp::v6())
-      acceptor_.set_option(asio::ip::v6_only(false), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  };
-  // A wildcard means IPv6 and IPv4, and IPv4 alone on a host that has no other.
-  open(everywhere ? Tcp::endpoint(Tcp::v6(), port) : given);
-  if (everywhere && (error == asio::error::address_family_not_supported || error.value() == EADDRNOTAVAIL)) {
-    open(Tcp::endpoint(Tcp::v4(), port));
-  }
-  if (error) return cannot(error);
-  const uint16_t bound = acceptor_.local_endpoint(error).port();
-  if (error) return cannot(error);
-  Accept();
+absl::Status Server::Impl::ReadCertificate() {
+  if (site_.options.tls_cert.empty()) return absl::OkStatus();
+  auto certificate = Certificate::Load(site_.options.tls_cert, site_.options.tls_key);
+  if (!certificate.ok()) return certificate.status();
+  certificate_ = *std::move(certificate);
+  WatchCertificate();
+  return absl::OkStatus();
+}
+
+void Server::Impl::Serve(const Listening& listening) {
+  for (const Listening::Socket socket : listening.sockets)
+    Accept(doors_.emplace_back(site_.loop->context(), socket));
   thread_ = std::thread([this] {
     // An exception ends the handler that has thrown it. Its client may be left without an answer, and has its
     // time limits; all others are served on.
@@ -152,7 +135,6 @@ absl::StatusOr<uint16_t> Server::Impl::Listen(const std::string& host, uint16_t 
       }
     }
   });
-  return bound;
 }
 
 void Server::Impl::WatchCertificate() {
@@ -166,27 +148,27 @@ void Server::Impl::WatchCertificate() {
   });
 }
 
-void Server::Impl::Accept() {
-  acceptor_.async_accept([this](Error error, Tcp::socket socket) {
+void Server::Impl::Accept(Door& door) {
+  door.acceptor.async_accept([this, &door](Error error, Tcp::socket socket) {
     if (site_.leaving) return;
     if (!error) {
       Open(std::move(socket));
-      return Accept();
+      return Accept(door);
     }
-    if (TurnAway()) return Accept();
+    if (TurnAway(door)) return Accept(door);
     // Others may end meanwhile.
-    retry_.expires_after(kAcceptRetry);
-    retry_.async_wait([this](Error) {
-      if (!site_.leaving) Accept();
+    door.retry.expires_after(kAcceptRetry);
+    door.retry.async_wait([this, &door](Error) {
+      if (!site_.leaving) Accept(door);
     });
   });
 }
 
 // No descriptor is left, and a client waits: the reserve serves to close it. False: even that is gone.
-bool Server::Impl::TurnAway() {
+bool Server::Impl::TurnAway(Door& door) {
   if (reserve_ < 0) return false;
   close(reserve_);
-  const int refused = accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int refused = accept4(door.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (refused >= 0) {
     close(refused);
     site_.Count(site_.refused);
@@ -261,9 +243,11 @@ void Server::Impl::Stop(absl::Duration grace) {
   if (!thread_.joinable()) return;
   site_.loop->Post([this, grace] {
     site_.leaving = true;
-    Error ignored;
-    acceptor_.close(ignored);
-    retry_.cancel();
+    for (Door& door : doors_) {
+      Error ignored;
+      door.acceptor.close(ignored);
+      door.retry.cancel();
+    }
     reload_.cancel();
     trim_.cancel();
     const auto connections = open_;
@@ -279,21 +263,15 @@ void Server::Impl::Stop(absl::Duration grace) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, Handler handler,
                                                       CallHandler call_handler, CountsObserver observer) {
-  const size_t colon = options.listen.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(options.listen.substr(colon + 1), &port) ||
-      port > std::numeric_limits<uint16_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("HTTP address \"", options.listen, "\": use host:port, with a port from 0 to 65535"));
-  }
-  const std::string shown = options.listen.substr(0, colon);
-  std::string host = shown;
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   auto impl =
       std::make_unique<Impl>(options, std::move(handler), std::move(call_handler), std::move(observer));
-  const absl::StatusOr<uint16_t> bound = impl->Listen(host, static_cast<uint16_t>(port));
-  if (!bound.ok()) return bound.status();
-  return std::unique_ptr<Server>(new Server(std::move(impl), absl::StrCat(shown, ":", *bound)));
+  BATON_RETURN_IF_ERROR(impl->ReadCertificate());
+  const absl::StatusOr<Listening> listening = ListenTcp(options.listen);
+  if (!listening.ok()) {
+    return absl::Status(listening.status().code(), absl::StrCat("HTTP: ", listening.status().message()));
+  }
+  impl->Serve(*listening);
+  return std::unique_ptr<Server>(new Server(std::move(impl), listening->address));
 }
 
 Server::Server(std::unique_ptr<Impl> impl, std::string address)

@@ -125,7 +125,7 @@ TEST_F(MetricsServerTest, ATakenPortIsAnError) {
   const auto second = MetricsServer::Start(server_->address(), metrics_);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()),
-              HasSubstr("can't serve metrics on " + server_->address()));
+              HasSubstr("metrics: can't listen on " + server_->address()));
 }
 
 TEST(MetricsServerAddressTest, MustBeHostAndPort) {

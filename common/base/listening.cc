@@ -1,4 +1,4 @@
-#include "common/rpc/listening.h"
+#include "common/base/listening.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -7,13 +7,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace baton::rpc {
+namespace baton {
 namespace {
 
 uint16_t PortOf(int socket) {
@@ -36,6 +38,7 @@ int ListenOn(const sockaddr* address, socklen_t size, bool both_families, absl::
   if (address->sa_family != AF_UNIX) {
     const int yes = 1;
     const auto milliseconds = static_cast<unsigned>(absl::ToInt64Milliseconds(user_timeout));
+    // Connections that an earlier process left behind do not count as a taken port.
     setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     setsockopt(listening, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     setsockopt(listening, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
@@ -65,18 +68,20 @@ absl::StatusOr<Listening> ListenUnix(const std::string& address) {
   std::memcpy(to.sun_path, path.data(), path.size());
   const int listening = ListenOn(reinterpret_cast<const sockaddr*>(&to), sizeof(to), false, {});
   if (listening < 0) return CantListen(address);
-  return Listening{.sockets = {listening}, .address = address};
+  return Listening{.sockets = {{listening, AF_UNIX}}, .address = address};
 }
 
 }  // namespace
 
-absl::StatusOr<Listening> Listen(const std::string& address, absl::Duration user_timeout) {
-  if (absl::StartsWith(address, "unix:")) return ListenUnix(address);
+absl::StatusOr<Listening> ListenTcp(const std::string& address, absl::Duration user_timeout) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("listen address \"", address, "\": use host:port"));
+  uint32_t number = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &number) ||
+      number > std::numeric_limits<uint16_t>::max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen address \"", address, "\": use host:port, with a port from 0 to 65535"));
   }
-  const std::string host = address.substr(0, colon), port = address.substr(colon + 1);
+  const std::string host = address.substr(0, colon), port = absl::StrCat(number);
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
   const bool wildcard = name == "0.0.0.0" || name == "::" || name.empty();
@@ -97,7 +102,7 @@ absl::StatusOr<Listening> Listen(const std::string& address, absl::Duration user
       if (shared_port != 0) SetPort(one->ai_addr, shared_port);
       const int listening = ListenOn(one->ai_addr, one->ai_addrlen, wildcard, user_timeout);
       if (listening < 0) continue;
-      result.sockets.push_back(listening);
+      result.sockets.push_back({listening, one->ai_family});
       if (shared_port == 0) shared_port = PortOf(listening);
     }
     freeaddrinfo(found);
@@ -107,4 +112,8 @@ absl::StatusOr<Listening> Listen(const std::string& address, absl::Duration user
   return result;
 }
 
-}  // namespace baton::rpc
+absl::StatusOr<Listening> Listen(const std::string& address, absl::Duration user_timeout) {
+  return absl::StartsWith(address, "unix:") ? ListenUnix(address) : ListenTcp(address, user_timeout);
+}
+
+}  // namespace baton
