@@ -13,7 +13,7 @@ namespace baton::rpc {
 struct Listening {
   // Non-blocking.
   std::vector<int> sockets;
-  // What clients can dial, with the port that the system chose.
+  // The address that clients can dial, with the port that the system chose.
   std::string address;
 };
 
