@@ -27,7 +27,7 @@ constexpr int64_t kMaxAllowed = 512;
 // An answer whose masks take longer is of the slow lane, and so is work on so many tokens at once.
 constexpr absl::Duration kSwiftCost = absl::Milliseconds(1);
 constexpr size_t kSwiftTokens = 64;
-// Of the cost of a mask, so much is expected of the next one, if that does not show more itself.
+// The expected cost of a mask is at least this share of the one before.
 constexpr double kCostKept = 0.9;
 
 // The masks of an answer may take so much of a core for each token, and so much once beyond that. The longest
@@ -88,7 +88,7 @@ struct AnswerGrammar::Work {
     if (allowed == 0 || allowed > kMaxAllowed) return {};
     auto tokens = tokenizer.Encode(matcher.Forced(), false);
     if (!tokens.ok()) return {};  // it ends inside a character
-    // What follows may belong to the last token.
+    // Text that follows may belong to the last token.
     if (tokens->size() > 1) tokens->pop_back();
     return *std::move(tokens);
   }

@@ -52,11 +52,11 @@ class AnswerGrammar {
   // asleep: so may be what follows.
   void Push(TokenId token, bool thinking, bool asleep);
 
-  // What Push has left to other threads is done from now on. Ready and Mask say so too, where they wait.
+  // Lets other threads begin the work that Push left to them. Ready and Mask do so too, where they wait.
   void Wake() {
     if (masks_ != nullptr) masks_->Wake();
   }
-  // Whether Mask has the next mask without waiting. Waits up to `patience` for it, and takes what that took
+  // True if Mask has the next mask without waiting. Waits up to `patience` for it, and takes what that took
   // from it, if this answer's masks have lately taken less. False: the pool says when it is there.
   bool Ready(absl::Duration& patience);
   // The tokens of which the next one is (text::Allows). Waits, as long as a mask may take, unless Ready.
@@ -75,14 +75,14 @@ class AnswerGrammar {
     int64_t after = 0;  // tokens of the answer
     std::vector<TokenId> tokens;
   };
-  // What the other threads have found last, which may be some tokens ago; it is not waited for. The tokens
-  // are how the tokenizer writes the text: the model may write it otherwise.
+  // The other threads' latest result, which may be some tokens old; does not wait. The tokens are how the
+  // tokenizer writes the text: the model may write it otherwise.
   Forced ForcedTokens() const;
   // Tokens of the answer.
   int64_t pushed() const { return pushed_; }
 
  private:
-  // What the other threads work on, one at a time; the engine thread looks at it between pieces of work.
+  // State of the other threads, one at a time; the engine thread looks at it between pieces of work.
   struct Work;
 
   // Has another thread take the tokens that wait and compute what follows.

@@ -86,7 +86,7 @@ class AnswerParts {
   bool was_cut_ = false;  // all of them: what the model thinks after them it may think
 };
 
-// What an answer's parts add to its end: tokens of thinking, and warnings.
+// Adds tokens of thinking, and warnings, to an answer's end.
 void AddPartsReport(const AnswerParts& parts, v1::Finished* finished);
 
 }  // namespace baton::decode_service

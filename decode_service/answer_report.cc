@@ -57,9 +57,9 @@ void AnswerReport::LogitsArrived(absl::Time now, const fleet::v1::PrefillDone& d
   const double taken = absl::ToDoubleSeconds(now - prefill_started_);
   prefill_queue_ = fetch_ + done.queue_seconds();
   prefill_ = done.compute_seconds();
-  // What neither waiting nor computing explains: shipping, the wire, and attempts that failed before.
+  // The time beyond waiting and computing: shipping, the wire, and attempts that failed before.
   transfer_ = std::max(0.0, taken - done.queue_seconds() - done.compute_seconds());
-  // What was handed off may be longer than the prompt: resumed tokens are no tokens of the prompt.
+  // The hand-off may be longer than the prompt: resumed tokens are no tokens of the prompt.
   const uint32_t cached = std::min(done.cached_tokens(), usage_.prompt_tokens());
   usage_.set_prefill_cached_tokens(cached - std::min(cached, usage_.decode_cached_tokens()));
   if (done.fetched_tokens() == 0) return;

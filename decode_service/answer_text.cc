@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kLongestBeginning = 3;  // of a character in UTF-8
 
-// Whether a character has begun and not ended with these bytes.
+// True if these bytes end inside a character.
 bool EndsInsideCharacter(std::string_view bytes) {
   for (size_t size = 1; size <= std::min(bytes.size(), kLongestBeginning); ++size) {
     const auto byte = static_cast<uint8_t>(bytes[bytes.size() - size]);

@@ -12,7 +12,7 @@
 namespace baton::decode_service {
 namespace {
 
-// Of the bytes of the model's KV pool, what the draft model's may have.
+// The draft model's KV pool gets at most the model's bytes over this.
 constexpr int64_t kShareOfKv = 4;
 
 absl::Status Annotated(const std::string& folder, const absl::Status& status) {

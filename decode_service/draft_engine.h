@@ -12,8 +12,8 @@
 
 namespace baton::decode_service {
 
-// Whether each token stands for the same bytes in both: otherwise what the one drafts is another text to the
-// other. INVALID_ARGUMENT names the first token that differs.
+// OK if each token stands for the same bytes in both: otherwise one's drafts are another text to the other.
+// INVALID_ARGUMENT names the first token that differs.
 absl::Status CheckSameTokens(const text::Tokenizer& drafts, const text::Tokenizer& model);
 
 // target: as the model's own engine was loaded, which has `tokenizer`. Its cores are used in turns with it.

@@ -31,13 +31,13 @@ class DraftProbe {
   void Checked(Kind kind, RequestKind request, int64_t tokens);
   // The model drew the drafted token at `position`, from 0.
   void Accepted(Kind kind, RequestKind request, size_t position);
-  // What a step's drafts have saved, by what was predicted of it; negative: cost.
+  // A step's drafts have saved `seconds`, by its prediction; negative: cost.
   void Saved(Kind kind, double seconds);
   // A model has drafted, or computed what it lacked of a prompt.
   void ModelComputed(double seconds) { model_seconds_.Increment(seconds); }
   // Past answers take so many bytes.
   void Remembers(size_t bytes) { past_answers_bytes_.Set(static_cast<double>(bytes)); }
-  // Of the draft model's KV pool.
+  // Blocks of the draft model's KV pool.
   void ModelHolds(int64_t held, int64_t total);
 
  private:

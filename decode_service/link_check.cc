@@ -124,7 +124,7 @@ absl::StatusOr<double> LinkCheck::Move(const std::string& address, int64_t bytes
   Run* run = nullptr;
   engine::Loop& loop = runtime_.loop();
   loop.Run([&] {
-    // Those that were left behind and have ended by now.
+    // Drops runs that were left behind and have ended by now.
     std::erase_if(runs_, [](const auto& other) { return other->exchanges.empty(); });
     run = runs_.emplace_back(std::make_unique<Run>()).get();
     run->address = address;

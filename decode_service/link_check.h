@@ -30,7 +30,7 @@ struct LinkCheckOptions {
   std::vector<std::string> peers;
   // Gigabytes (10^9 bytes) per second.
   double floor_gbps = 0;
-  // What NCCL may carry KV by: transfer::NcclLog::Allowed.
+  // Transports allowed to NCCL: transfer::NcclLog::Allowed.
   std::string transport = "any";
   // Between two rounds over the peers.
   absl::Duration pause = absl::Seconds(1);

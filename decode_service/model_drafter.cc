@@ -7,9 +7,9 @@
 namespace baton::decode_service {
 namespace {
 
-// Of what an answer, and all of them, have taught, so much still counts after a token that was not drafted. A
-// model whose drafts are not worth their seconds is so tried again after some fifty tokens of an answer in
-// which others of the worker do well, and after some thousands if none does.
+// The weights of an answer's, and of all answers', observations fade by these at a token that was not
+// drafted. A model whose drafts are not worth their seconds is so tried again after some fifty tokens of an
+// answer in which others of the worker do well, and after some thousands if none does.
 constexpr double kFading = 0.98;
 constexpr double kFadingOfAll = 0.9995;
 

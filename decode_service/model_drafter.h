@@ -28,7 +28,7 @@ class ModelDrafter final : public drafting::Drafter {
 
   drafting::DrafterKind kind() const override { return kind_; }
   void Follow(std::span<const TokenId> tokens) override;
-  // What is drafted already.
+  // Offers the tokens drafted so far.
   void Guess(std::span<const TokenId> tokens, size_t most, drafting::Draft& draft) override;
 
   // Tokens behind the sequence's last one that are drafted and may still be right.
@@ -37,7 +37,7 @@ class ModelDrafter final : public drafting::Drafter {
   void Push(TokenId token);
   // They are not wanted any more.
   void Drop();
-  // Of so many tokens, drafted or to be drafted, the chance that the model draws each and all before it.
+  // For each of so many tokens, drafted or not yet, the chance that the model draws it and all before it.
   std::vector<double> Expect(size_t tokens) const;
 
   // Tokens whose KV the draft model has, drafted ones included; in a pool of its own.

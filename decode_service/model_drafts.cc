@@ -8,7 +8,7 @@ namespace baton::decode_service {
 
 namespace {
 
-// What is expected before anything was seen. It is hopeful, since a worker that never drafts never learns:
+// Chances expected before anything was seen. They are hopeful, since a worker that never drafts never learns:
 // one whose model is wrong finds out once, for all answers.
 constexpr drafting::Survival::Chances kOfModel = {0.8, 0.82, 0.85, 0.88, 0.9};
 constexpr drafting::Survival::Chances kOfCopy = {0.88, 0.9, 0.92, 0.93, 0.94};

@@ -26,9 +26,9 @@
 namespace baton::decode_service {
 
 struct DraftModelOptions {
-  // Of the draft model; null: none. The scheduler's own: it drafts for itself (Engine::ForwardDraft).
+  // The draft model's; null: none. The scheduler's own: it drafts for itself (Engine::ForwardDraft).
   engine::Engine* engine = nullptr;
-  // What a draft step takes, until some were seen.
+  // Cost of a draft step, until some were seen.
   forecast::StepCost cost;
   // For benchmarks: the token that stands in place of the one that was drafted for a place of the sequence.
   std::function<TokenId(const Sequence&, int64_t place, TokenId drafted)> replay = {};
@@ -43,7 +43,7 @@ class ModelDrafts {
     return self_ ? drafting::DrafterKind::kSelf : drafting::DrafterKind::kDraftModel;
   }
   bool self() const { return self_; }
-  // What draft steps take.
+  // Forecast of draft steps.
   const forecast::StepForecast& forecast() const { return forecast_; }
   const kv::BlockPool& pool() const { return engine_.pool(); }
   std::unique_ptr<ModelDrafter> MakeDrafter();

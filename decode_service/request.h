@@ -1,4 +1,4 @@
-// What a router asks of a decode worker, checked and turned into a Sequence that lacks only its way back to
+// A router's request to a decode worker, checked and turned into a Sequence that lacks only its way back to
 // the caller (send, finish, congested) and its deadline. Pure; any thread.
 #pragma once
 

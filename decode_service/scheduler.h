@@ -51,7 +51,7 @@
 
 namespace baton::decode_service {
 
-// What a worker drafts answers with (drafting/drafter.h).
+// A worker's drafters (drafting/drafter.h).
 struct Speculation {
   bool ngram = false;
   bool past_answers = false;
@@ -76,14 +76,14 @@ struct SchedulerOptions {
   // disaggregation).
   int64_t local_prefill_tokens = 32;
   StepLimits step;
-  // What a step takes here, until some were seen.
+  // Cost of a step here, until some were seen.
   forecast::StepCost step_cost;
   Speculation speculation;
-  // What drafts beside the worker's own steps, if `speculation` has it.
+  // The model that drafts beside the worker's own steps, if `speculation` has it.
   DraftModelOptions draft_model;
   // For benchmarks: the token that stands in place of the sequence's next draw, which is made all the same.
   std::function<std::optional<TokenId>(const Sequence&)> replay = {};
-  // Whether prompts may have reusable spans (--chunk-reuse).
+  // Prompts may have reusable spans (--chunk-reuse).
   bool chunk_reuse = false;
   // A client that takes nothing for so long loses its answer: it holds blocks that others wait for.
   absl::Duration stall_patience = absl::Seconds(60);
@@ -117,7 +117,7 @@ class Scheduler {
   int64_t AnswersInTime() const;
   // A step was launched that nothing has waited for yet.
   bool step_in_flight() const { return in_flight_.has_value(); }
-  // What hand-offs take, by prefill worker, if that has changed since this was last asked.
+  // Rates of hand-offs, by prefill worker, if they have changed since the last call.
   std::optional<std::vector<forecast::TransferForecast::Rate>> TakeRateNews() { return rates_.TakeNews(); }
   // Prompt tokens that wait for a chunk here.
   int64_t pending_tokens() const;
@@ -207,7 +207,7 @@ class Scheduler {
   // The mask of the token that a backend is to draw from the planned rows, if it is known before they are
   // computed.
   std::optional<std::span<const uint32_t>> MaskBefore(const PlannedRows& planned, AnswerGrammar& grammar);
-  // What the planner sees of the sequences, in order of arrival.
+  // The planner's view of the sequences, in order of arrival.
   std::vector<PlannerSequence> PlannerView() const;
 
   // scheduler_progress.cc: how far prompts are.
@@ -236,7 +236,7 @@ class Scheduler {
   // The sequence's first drafted tokens were computed; and the model has drawn the one that was compared.
   void DraftChecked(Sequence& sequence, int64_t drafted);
   void DraftAccepted(const Sequence& sequence);
-  // What the step's drafts have saved, by kind.
+  // Counts the step's savings by drafts, by kind.
   void CountSavings(const InFlightStep& step);
   // The answer is one that later ones may be copied from.
   void RememberAnswer(const Sequence& sequence);
@@ -270,7 +270,7 @@ class Scheduler {
   Probe& probe_;
   const fetch::PeerFetch peer_fetch_;
   drafting::PastAnswers past_answers_;
-  // Of the step that is completed, by kind.
+  // Drafts of the step that is completed, by kind.
   struct Drafts {
     int64_t drafted = 0;
     int64_t accepted = 0;

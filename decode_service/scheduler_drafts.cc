@@ -19,7 +19,7 @@
 namespace baton::decode_service {
 namespace {
 
-// Of what the worker has, what the request allows.
+// The worker's drafters that the request allows.
 Speculation Allowed(const Speculation& has, v1::Speculation asked) {
   const bool any = asked == v1::SPECULATION_UNSPECIFIED || asked == v1::SPECULATION_AUTO;
   return {.ngram = has.ngram && (any || asked == v1::SPECULATION_NGRAM),
@@ -95,7 +95,7 @@ void Scheduler::Guess(Sequence& sequence, int64_t most) {
     BATON_CHECK(guess.tokens.size() == guess.survival.size() && std::ssize(guess.tokens) <= most);
     if (guess.Expected() > sequence.draft.Expected()) std::swap(guess, sequence.draft);
   }
-  // What is no token of the model ends a draft: it could not be computed.
+  // An id outside the vocabulary ends a draft: it could not be computed.
   const auto& config = engine_.config();
   const auto none = std::ranges::find_if(sequence.draft.tokens, [&](TokenId token) {
     return token.value() < 0 || token.value() >= config.vocabulary;
@@ -179,7 +179,7 @@ int64_t Scheduler::GrowForDraft(Sequence& sequence, int64_t drafted) {
   engine::SequenceKv& kv = sequence.kv();
   const int64_t own = BlocksFor(sequence.size()) + 1;  // its next one included
   for (int64_t blocks = std::ssize(kv.blocks()); blocks < BlocksFor(sequence.size() + drafted); ++blocks) {
-    // What others have cached is worth more than a guess.
+    // Blocks that others have cached are worth more than a guess.
     if (blocks >= own && engine_.pool().counts().free == 0) break;
     if (!kv.Grow((blocks + 1) * kBlockTokens).ok()) break;
   }
@@ -200,7 +200,7 @@ void Scheduler::DraftAccepted(const Sequence& sequence) {
 }
 
 void Scheduler::CountSavings(const InFlightStep& step) {
-  // Of the step without drafts and prompts: an accepted token saves a sequence's share of one such.
+  // An accepted token saves a sequence's share of a step without drafts and prompts.
   if (step.plan.load.running == 0) return;
   forecast::StepLoad plain = {.running = step.plan.load.running, .context = step.plan.load.context};
   const double seconds = forecast_.Seconds(plain);

@@ -32,7 +32,7 @@ class ModelDrafter;
 struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   enum class Phase { kFetching, kHandoff, kPrefilling, kRunning, kPreempted };
 
-  // What was asked. Constant after Submit.
+  // The request. Constant after Submit.
   std::string request_id;
   int64_t prompt_tokens = 0;  // without resumed ones
   std::string salt;
@@ -47,7 +47,7 @@ struct Sequence : rpc::EventSink<fleet::v1::DecodeEvent> {
   sampling::Params sampling;
   absl::Time deadline = absl::InfiniteFuture();
   uint32_t choice = 0;
-  // What calls carry that it causes, and its spans: null if it is not recorded.
+  // Trace of the calls that it causes, and its spans: null if it is not recorded.
   telemetry::TraceContext trace;
   std::unique_ptr<telemetry::RequestSpans> spans;
   RequestKind kind = RequestKind::kText;

@@ -22,7 +22,7 @@ namespace baton::decode_service {
 
 namespace {
 
-// What a worker runs to decode. In the order of construction: what comes later uses what comes before.
+// A worker's parts for decoding, in the order of construction: later ones use earlier ones.
 class DecodeRole final : public worker::Stepper {
  public:
   DecodeRole(const SchedulerOptions& options, std::shared_ptr<const text::Tokenizer> tokenizer,
@@ -72,7 +72,7 @@ class DecodeRole final : public worker::Stepper {
   DecodeService service_;
 };
 
-// What drafts by name is there, and what is there may draft.
+// Checks that drafters allowed by name exist, and that existing ones may draft.
 absl::Status CheckSpeculation(const ServerOptions& options) {
   const std::string& how = options.speculation;
   if (!options.draft_model.empty() && options.self_draft) {

@@ -38,7 +38,7 @@ class DecodeService final : public fleet::v1::Decode::CallbackService {
   // Engine thread: admits the sequence, or has its grammar compiled first.
   absl::Status Submit(SequenceId id, Parsed sequence);
   absl::Status Admit(SequenceId id, Parsed sequence);
-  // What the caller says of its trace, and the request's spans if it is recorded.
+  // Sets the caller's trace, and the request's spans if it is recorded.
   void Trace(const grpc::CallbackServerContext& context, const fleet::v1::DecodeRequest& request,
              Sequence& sequence) const;
 

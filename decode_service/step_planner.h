@@ -27,7 +27,7 @@ struct StepLimits {
   int64_t logit_rows = 256;
 };
 
-// What the planner knows of a sequence.
+// A sequence as the planner sees it.
 struct PlannerSequence {
   enum class State {
     kRunning,     // its next token is drawn from the row of its last token

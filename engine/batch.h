@@ -13,8 +13,8 @@
 
 namespace baton::engine {
 
-// What a step computes of one sequence: the rows of `tokens`, which are at positions [first_position,
-// first_position + tokens.size()).
+// One sequence's share of a step: the rows of `tokens`, at positions [first_position, first_position +
+// tokens.size()).
 struct BatchRows {
   std::span<const TokenId> tokens;  // at least one; copied
   int64_t first_position = 0;       // the KV of positions before it is in `blocks`
@@ -24,7 +24,7 @@ struct BatchRows {
   int64_t logit_rows = 0;
 };
 
-// What penalties depend on: the tokens of a sequence so far, and where the backend counts them.
+// Input of the penalties: the tokens of a sequence so far, and where the backend counts them.
 struct PenaltyHistory {
   PenaltySlot* slot = nullptr;  // null: the backend does not count this sequence's tokens
   std::span<const TokenId>
@@ -51,7 +51,7 @@ class Batch {
 
   bool empty() const { return tokens_.empty(); }
   int64_t rows() const { return static_cast<int64_t>(tokens_.size()); }
-  // Whether a token is drawn for every row.
+  // True if a token is drawn for every row.
   bool draws_all() const { return draws_.size() == tokens_.size(); }
   int64_t logit_count() const { return static_cast<int64_t>(logit_rows_.size()); }
   // By sequence, in the order in which they were added.

@@ -13,8 +13,8 @@
 namespace baton::engine {
 namespace {
 
-// What a GPU keeps free beside its KV pool, when that takes the rest: activations, graphs, the libraries'
-// own.
+// The share of a GPU's free memory that the KV pool takes by default. The rest is for activations, graphs and
+// libraries.
 constexpr double kShareForKv = 0.9;
 
 absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayout& shard,
@@ -206,7 +206,7 @@ Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bo
 }
 
 Engine::~Engine() {
-  // Of all ranks, before the group of any goes.
+  // All ranks forget theirs before any rank's group ends.
   for (const Rank& rank : ranks_) rank.kernels->ForgetRecordings();
 }
 

@@ -45,7 +45,7 @@ struct EngineOptions {
   // activations (f16 for models of f16, otherwise bf16), which attention there copies as it is; f32 on
   // "reference".
   std::optional<tensor::DType> key_dtype, value_dtype;
-  // What matrices are kept as; a matrix is converted at load, by all threads.
+  // The precision of matrices; they are converted at load, by all threads.
   model::WeightPrecision weights = model::WeightPrecision::kStored;
   // Where a mixture's experts lie instead of memory (model::PackExperts), and the most bytes of them that are
   // in memory at once; empty: all are in memory. One rank, on "cpu", without draft_weights.
@@ -59,7 +59,7 @@ struct EngineOptions {
   // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
   // worker alone. GPUs promise no bits, so there it changes nothing.
   bool tolerant = false;
-  // Of the backend "cuda", but for the device.
+  // Options of the backend "cuda", except the device.
   kernels::CudaOptions cuda;
   // The GPUs that the ranks compute on, in their order. Empty: 0 to tp - 1.
   std::vector<int> devices;
@@ -80,13 +80,13 @@ class Engine {
   kv::BlockHash RootFor(const kv::TenantSalt& salt) const;
   // Over all ranks.
   int64_t weight_bytes() const;
-  // Of the experts outside memory; null if all are in memory. Its stats are for any thread.
+  // The store of experts outside memory; null if all are in memory. Its stats are for any thread.
   const model::ExpertStore* expert_store() const { return ranks_.front().decoder->expert_store(); }
 
   kv::BlockPool& pool() { return pool_; }
   // Where each rank keeps its part of the blocks.
   std::vector<device::Memory*> memories() const;
-  // Of all ranks together.
+  // The KV of all ranks together.
   kv::KvStore& store() { return joint_ ? *joint_ : *ranks_.front().store; }
 
   // One step: computes the batch. layer_done(l) is called when layer l's KV of all rows is in the store.

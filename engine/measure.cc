@@ -35,7 +35,7 @@ struct Step {
   }
 };
 
-// What is attended to lies in the first blocks; each sequence writes into a block of its own behind them.
+// All sequences attend to the first blocks; each writes into a block of its own behind them.
 class Bench {
  public:
   Bench(Engine& engine, std::vector<BlockId> blocks, bool drafts, const Clock& clock)
@@ -127,7 +127,7 @@ forecast::StepCost MeasureStepCost(Engine& engine, const MeasureOptions& options
   std::vector<forecast::StepForecast::Measured> quickest;
   forecast::StepForecast forecast{forecast::StepCost()};
   for (int round = 0; round < kRounds; ++round) {
-    // What was not affordable once is not tried again.
+    // Steps that the first round could not afford are not tried again.
     const size_t count = round == 0 ? steps.size() : quickest.size();
     for (size_t i = 0; i < count; ++i) {
       const StepLoad load = steps[i].Load();

@@ -25,7 +25,7 @@ class RanksMemory final : public device::Memory {
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override;
   absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override;
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
-  // Of every rank.
+  // Fences every rank's memory.
   void Fence() override;
   // Each rank marks its own work, all ranks the same: a mark's number means the same to all. Announced is
   // what rank 0 has announced, whose thread this is.

@@ -29,7 +29,7 @@ class ReusedSpans {
   std::span<const kv::BlockHash> hashes(size_t span) const { return spans_[span].hashes; }
   int64_t landed_end(size_t span) const { return spans_[span].landed.end; }
 
-  // Of the landed tokens at positions of at least `from`, those whose canonical KV is in the cache now.
+  // The number of landed tokens at positions of at least `from` whose canonical KV is in the cache now.
   int64_t CachedTokens(int64_t from) const;
 
   // Takes blocks for the spans that have tokens to land at `computed` or behind it, the cached ones and room
@@ -73,7 +73,7 @@ class ReusedSpans {
     int64_t found = 0;                  // canonical tokens, when blocks were reserved
     int64_t next = 0;                   // the first token that has not landed
   };
-  // Of the landed tokens at positions of at least `from`, those among the first `canonical` of their
+  // The number of landed tokens at positions of at least `from` among the first `canonical` of their
   // sequence.
   static int64_t LandedOf(const Span& span, int64_t from, int64_t canonical);
   // The first span whose landed part ends behind `position`.

@@ -10,7 +10,7 @@
 namespace baton::prefill_service {
 namespace {
 
-// Of all tests in one step, which hand-offs wait for.
+// Bytes of all tests in one step, for which hand-offs wait.
 constexpr int64_t kStepBytes = int64_t{16} << 20;
 
 }  // namespace

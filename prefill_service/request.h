@@ -1,4 +1,4 @@
-// What a decode worker asks of a prefill worker, checked and turned into a Job that lacks only its way back
+// A decode worker's request to a prefill worker, checked and turned into a Job that lacks only its way back
 // (send, finish, congested). Pure; any thread.
 #pragma once
 

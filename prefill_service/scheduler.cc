@@ -207,7 +207,7 @@ void Scheduler::Admit() {
     prompt.due = {.due = prompt.due.At(now)};
     prompt.shipment = std::make_unique<transfer::Shipment>(prompt.job.ticket, link_, engine_.store(),
                                                            options_.max_chunk_bytes);
-    // What lies before the ticket is on the other side already.
+    // Blocks before the ticket are on the other side already.
     prompt.cached_shipped = std::min(prompt.job.ticket.first_block, prompt.cached_blocks());
     if (prompt.reused != nullptr) {
       prompt.found_tokens = prompt.reused->FoundTokens(
@@ -279,7 +279,8 @@ std::vector<Scheduler::Planned> Scheduler::Plan() {
     const int64_t first = prompt->kv->computed_tokens();
     int64_t rows = chunks.Take(first, prompt->remaining());
     if (rows == 0) break;
-    // What the step computes can leave: a link whose memory is short gets fewer rows, of this prompt alone.
+    // All KV that the step computes must be able to leave: a link short of memory limits the rows of this
+    // prompt alone.
     const int64_t first_block = first / kBlockTokens, blocks = BlocksFor(first + rows) - first_block;
     const int64_t room = prompt->shipment->Reserve(first_block, blocks, 1);
     if (room < blocks) rows = (first_block + room) * kBlockTokens - first;

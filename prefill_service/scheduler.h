@@ -58,13 +58,13 @@ struct SchedulerOptions {
   size_t max_queued = 1024;
   // The queue is ordered by them, until a router tells others.
   forecast::LatencyTargets targets;
-  // What a step takes here, until prompts have been seen.
+  // Cost of a step here, until prompts have been seen.
   forecast::StepCost step_cost;
   // Payload of one chunk message.
   int64_t max_chunk_bytes = 4 << 20;
   // Tokens of reusable spans that land between two steps.
   int64_t landing_tokens = 4096;
-  // Whether prompts may have reusable spans (--chunk-reuse).
+  // Prompts may have reusable spans (--chunk-reuse).
   bool chunk_reuse = false;
 };
 
@@ -76,13 +76,13 @@ struct Job : rpc::EventSink<fleet::v1::PrefillEvent> {
   protocol::Ticket ticket;
   // Lower runs first; a step is worth forecast::kPriorityStep of waiting.
   int priority = 0;
-  // What of the prompt stays cached here in preference to other blocks.
+  // Prefixes of the prompt that stay cached here in preference to other blocks.
   std::vector<kv::PrefixLease> leases;
   // Its spans whose KV is taken from their canonical sequences.
   std::vector<kv::ReusableSpan> reusable;
   // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
   fleet::v1::PeerPrefix peer;
-  // What calls carry that it causes, and its spans: null if it is not recorded.
+  // Trace of the calls that it causes, and its spans: null if it is not recorded.
   telemetry::TraceContext trace;
   std::shared_ptr<telemetry::RequestSpans> spans;
 };
@@ -129,8 +129,8 @@ class Scheduler {
     std::unique_ptr<fetch::PrefixPrefetch> prefetch;
     fleet::v1::PeerPrefix source;
     fetch::Fetcher* fetcher = nullptr;  // null before the first
-    // Of a fetch for a reusable span: which, and what it spares. And how many of spans times tiers were
-    // asked.
+    // The reusable span that a fetch is for, and the seconds it spares; the number of spans times tiers asked
+    // so far.
     std::optional<size_t> fetching_span;
     double span_saved = 0;
     size_t asked_spans = 0;
@@ -160,7 +160,7 @@ class Scheduler {
       return kv == nullptr ? size() : own_rows() + (reused ? reused->remaining() : 0);
     }
     int64_t cached_blocks() const { return kv->cached_tokens() / kBlockTokens; }
-    // Of the prompt's tokens, those that are here or on the other side when it begins, or are found.
+    // The prompt's tokens that are here or on the other side when it begins, or are found.
     int64_t cached_tokens() const;
   };
   // Rows of a step: of a prompt, or of the canonical sequence of one of its spans. With the last of a
@@ -185,9 +185,9 @@ class Scheduler {
   double WaitOf(const Prompt& prompt) const;
   void OnPrefetchEnded(JobId id);
   void OnPrefetched(JobId id, int64_t blocks);
-  // What a fetch of so many leading blocks spares, if all come. Seconds.
+  // Seconds that a fetch of so many leading blocks spares, if all come.
   double Saved(const Prompt& prompt, int64_t blocks) const;
-  // Whether a prompt with a prefetch should wait for it, rather than compute. Ends the prefetch if not.
+  // True if a prompt with a prefetch should wait for it, rather than compute. Ends the prefetch if not.
   bool AwaitsBlocks(Prompt& prompt);
   // The one place where prefetches are released.
   void ReleasePrefetch(Prompt& prompt);
@@ -196,7 +196,7 @@ class Scheduler {
   // More of a waiting prompt's prefix may be cached by now: then it is due earlier.
   void Reconsider();
   void Admit();
-  // Whether the next prompt in order should begin now, rather than stay where a later one can still pass it.
+  // True if the next prompt in order should begin now, rather than stay where a later one can still pass it.
   bool WantsAnother(const Prompt& next) const;
   void ReportQueue();
   // Ships what is left of cached prefixes, as long as the peer takes it. True if anything left.

@@ -12,7 +12,7 @@ namespace baton::prefill_service {
 
 namespace {
 
-// What a worker runs to prefill. In the order of construction: what comes later uses what comes before.
+// A worker's parts for prefill, in the order of construction: later ones use earlier ones.
 class PrefillRole final : public worker::Stepper {
  public:
   PrefillRole(const SchedulerOptions& options, worker::WorkerRuntime& runtime)

@@ -30,7 +30,7 @@ class PrefillService final : public fleet::v1::Prefill::CallbackService {
                                                           const fleet::v1::MeetRequest* request) override;
 
  private:
-  // What the caller says of its trace, and the prompt's spans if it is recorded.
+  // Sets the caller's trace, and the prompt's spans if it is recorded.
   void Trace(const grpc::CallbackServerContext& context, const fleet::v1::PrefillRequest& request,
              Job& job) const;
 

@@ -12,7 +12,7 @@
 
 namespace baton::protocol {
 
-// Of the hand-off between workers; grows when its meaning changes.
+// Version of the hand-off between workers; grows when its meaning changes.
 inline constexpr uint32_t kHandoffProtocol = 1;
 
 struct Fingerprint {

@@ -85,7 +85,7 @@ struct KvLayout {
     }
     return found;
   }
-  // Of layers [first, first + count), which lie side by side.
+  // Bytes of layers [first, first + count), which lie side by side.
   int64_t layers_bytes(int first, int count) const {
     return layer(first + count).offset - layer(first).offset;
   }

@@ -40,7 +40,7 @@ int64_t CanonicalPosition(const ReusableSpan& span, int64_t position);
 
 // The part of a span whose KV is landed. Never empty.
 ReusableSpan LandedPart(const ReusableSpan& span);
-// Of all spans together.
+// The landed tokens of all spans together.
 int64_t LandedTokens(std::span<const ReusableSpan> spans);
 
 }  // namespace baton::kv

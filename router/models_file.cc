@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<std::string>> Texts(const model::JsonFields& fields, 
   return texts;
 }
 
-// What a model's users may ask.
+// Parses limits on a model's users.
 absl::Status ParseLimits(model::JsonFields& fields, const std::string& where, RouterOptions::Model* model) {
   BATON_ASSIGN_OR_RETURN(model->tenants, Texts(fields, "tenants", where, "tenants' names"));
   if (const model::Json* const list = fields.Find("tenants");

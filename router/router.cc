@@ -69,7 +69,7 @@ admission::TenantLimits RatesOf(const RouterOptions::Model& model) {
   return rates;
 }
 
-// Of the model with this number.
+// Sets the limits of the model with this number.
 void SetLimits(const RouterOptions::Model& model, size_t number, ServedModel* served) {
   served->tenants.insert(model.tenants.begin(), model.tenants.end());
   served->max_tokens = model.max_tokens;
@@ -176,7 +176,7 @@ std::string TemplatesOf(const ModelRegistry& models, size_t fleet) {
   return digests.size() == 1 ? *digests.begin() : Sha256Of(absl::StrJoin(digests, ""));
 }
 
-// Of the fleet with this number, of so many. `model`: the first of those that it serves.
+// Options of the fleet with this number, of so many. `model`: the first of those that it serves.
 ModelWorkers::Options FleetOptions(const RouterOptions& options, const ServedModel& model,
                                    const std::string& router_id, Finding finding, size_t fleets) {
   ModelWorkers::Options result;

@@ -47,14 +47,13 @@ struct RouterOptions {
     std::string fleet_file;
     bool HasWorkers() const { return !decode.empty() || !prefill.empty() || !fleet_file.empty(); }
   };
-  // What it serves, by name; the first is for requests that name no model. Those with the same workers share
-  // one fleet: they are names of one model, and their folders have one configuration.
+  // The models that it serves, by name; the first is for requests that name no model. Those with the same
+  // workers share one fleet: they are names of one model, and their folders have one configuration.
   std::vector<Model> models;
-  // What every tenant's requests have at least, if the tenants file has nothing else for it; by the first
-  // classifier of the models.
+  // Every tenant's minimum, unless the tenants file has another; by the first classifier of the models.
   moderation::Rules moderation;
-  // Of the models that name none: addresses and DNS names of workers, a file of more of them, and how often
-  // names are resolved (discovery/). At least one decode entry or a file.
+  // Workers of the models that name none: addresses and DNS names of workers, a file of more of them, and how
+  // often names are resolved (discovery/). At least one decode entry or a file.
   std::vector<std::string> decode;
   std::vector<std::string> prefill;
   std::string fleet_file;
@@ -62,9 +61,9 @@ struct RouterOptions {
   std::string listen = "127.0.0.1:0";
   std::string health_listen;  // empty: no port for health checks alone
   std::string policy = "prefix_affinity";
-  // Who may call (tenants.h). Without a file, anyone.
+  // Callers that are let in (tenants.h). Without a file, anyone.
   Tenants::Options tenants;
-  // What models cost (billing/price.h), by a file; empty: nothing has a price.
+  // The file of models' prices (billing/price.h); empty: nothing has a price.
   std::string prices;
   // By what several routers share tenants' rates and quotas (store/shared_limits.h); none: each has its own.
   std::optional<store::StoreOptions> store;
@@ -75,7 +74,7 @@ struct RouterOptions {
   std::string audit_log;
   // Where spans go, and of which requests.
   telemetry::TracingOptions tracing;
-  // What it shows to clients and workers, and whose certificates it accepts.
+  // Its certificate for clients and workers, and whose certificates it accepts.
   rpc::SecurityOptions security;
   // The prefix indexes of all fleets take at most this much memory; each has the same share.
   int64_t index_bytes = int64_t{1} << 30;
@@ -88,10 +87,10 @@ struct RouterOptions {
   Slo slo;
   // The load of each fleet is shown under vLLM's names too (docs/inference-gateway.md).
   bool vllm_metrics = false;
-  // Of the order of prefill queues (forecast::QueueTargets).
+  // Sets the order of prefill queues (forecast::QueueTargets).
   double tail_share = forecast::kDefaultTailShare;
   Dispatcher::Options dispatcher;
-  // Of the links to workers, and to clients.
+  // Keepalives of the links to workers, and to clients.
   rpc::Keepalive keepalive = {.interval = absl::Seconds(1), .timeout = absl::Seconds(1)};
   rpc::Keepalive client_keepalive = rpc::kPublicKeepalive;
   // How many clients may be connected, and when a client is asked to connect anew

@@ -39,7 +39,7 @@ class Shipment {
  private:
   // Blocks of which so many layers fit in a chunk.
   int64_t RunOf(int first_layer, int layers) const;
-  // Of the link's memory that so many blocks take.
+  // Bytes of the link's memory that so many blocks take.
   int64_t Footprint(int64_t blocks, int layers) const;
 
   protocol::Ticket ticket_;

@@ -17,7 +17,7 @@ namespace baton::worker {
 inline constexpr std::string_view kUncheckedReuse = "unchecked";
 
 struct ChunkGate {
-  // Of what is computed: as in the domains of protocol/prompt_chain.cc.
+  // The way of computing: as in the domains of protocol/prompt_chain.cc.
   static constexpr std::string_view kMode = "chunk-reuse/1";
 
   // How much reuse may lose, and what it lost. Against full prefill: the mean divergence (KL, in nats) of the
@@ -36,7 +36,7 @@ struct ChunkGate {
   };
 
   std::string mode{kMode};
-  // Of the fingerprint, in hex.
+  // The fingerprint's, in hex.
   std::string config, weights;
   std::string key_dtype, value_dtype;
   Limits limits;
@@ -53,7 +53,7 @@ struct ChunkGate {
   absl::Status Check(const protocol::Fingerprint& fingerprint) const;
 };
 
-// Whether a worker that was started with --chunk-reuse `how` may begin: a gate file, or kUncheckedReuse.
+// OK if a worker that was started with --chunk-reuse `how` may begin: a gate file, or kUncheckedReuse.
 absl::Status CheckChunkReuse(const std::string& how, const engine::Engine& engine);
 
 }  // namespace baton::worker

@@ -19,9 +19,9 @@ namespace {
 // A load, and each byte of it, until some were seen: those of a fast disk. A slower one is known for what it
 // is after a load or two; one that is taken for slow would never be tried.
 constexpr double kFirstLoadBase = 5e-4, kFirstLoadBytesPerSecond = 3e9;
-// Of a folder behind a network.
+// The same for a folder behind a network.
 constexpr double kFirstSharedBase = 3e-3, kFirstSharedBytesPerSecond = 1e9;
-// What one call to the shared folder may take before it counts as one that hangs.
+// A call to the shared folder that takes longer counts as one that hangs.
 constexpr absl::Duration kSharedPatience = absl::Seconds(5);
 // How often a worker looks what others have published, and when it publishes what makes no full run.
 constexpr absl::Duration kSharedRefresh = absl::Seconds(1), kSharedSettle = absl::Milliseconds(300);

@@ -34,11 +34,11 @@ namespace baton::worker {
 struct DiskOptions {
   // The worker's own folder; empty: no blocks are kept on disk.
   std::string folder;
-  // Of all files in it.
+  // Cap on all files in it.
   int64_t bytes = int64_t{16} << 30;
   // A folder that workers have together; empty: none is.
   std::string shared_folder;
-  // Of all files in it, of all workers.
+  // Cap on all files in it, of all workers.
   int64_t shared_bytes = int64_t{64} << 30;
   // File with the keys that blocks are encrypted with (kv::tier::ReadDiskKeys); empty: they are in the clear.
   std::string key_file;
@@ -51,7 +51,7 @@ class DiskCache {
   static bool Wanted(const DiskOptions& options) {
     return !options.folder.empty() || !options.shared_folder.empty();
   }
-  // What is opened before the model is loaded, which may take minutes.
+  // Files opened before the model is loaded, which may take minutes.
   struct Files {
     std::unique_ptr<kv::tier::Folder> folder, shared;  // null: none
     std::vector<kv::tier::DiskKey> keys;
@@ -68,14 +68,14 @@ class DiskCache {
   // Null: there is none.
   fetch::DiskSource* disk();
   fetch::DiskSource* shared();
-  // Of the disk; null: there is none.
+  // The disk's store; null: there is none.
   kv::tier::DiskStore* store() { return store_; }
   // After a step; `busy`: there is other work to do at once. Whether there is more of this.
   bool Step(bool busy) { return write_behind_->Step(busy); }
   // At the end: writes what is worth it, for so long at most.
   void Flush(absl::Duration patience) { write_behind_->Flush(patience); }
-  // What loading from the disk, which there is, takes, if that has changed by a fifth since this was last
-  // asked, or this is the first time.
+  // The rate of loading from the disk, which must exist, if it has changed by a fifth since the last one
+  // returned, or this is the first call.
   std::optional<fleet::v1::DiskRate> TakeRateNews();
 
  private:
@@ -87,7 +87,7 @@ class DiskCache {
   DiskCache() = default;
 
   kv::tier::DiskStore* store_ = nullptr;  // of disk_
-  // What comes later uses what comes before.
+  // Later ones use earlier ones.
   std::unique_ptr<Tier> disk_, shared_;
   std::unique_ptr<fetch::WriteBehind> write_behind_;
   std::optional<fleet::v1::DiskRate> told_;

@@ -10,7 +10,7 @@ class ExpertProbe {
  public:
   // Both outlive it.
   ExpertProbe(telemetry::Metrics& metrics, const model::ExpertStore& store);
-  // What the store has counted since the last call, and what it holds now.
+  // Takes the store's counts since the last call, and its present content.
   void Observe();
 
  private:

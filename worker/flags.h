@@ -26,7 +26,7 @@ class StepGate;
 struct Options {
   engine::EngineOptions engine;
   LinkOptions link;
-  // What clients call the model; empty: the folder's name.
+  // The model's name for clients; empty: the folder's name.
   std::string model_name;
   // Name of this worker in metrics and answers; empty: role and address.
   std::string worker_id;
@@ -41,7 +41,7 @@ struct Options {
   // This worker's share of the cores that the workers of its machine have together, by its name
   // (device::CoreShare); empty: it has cores of its own.
   std::string share_cores;
-  // Who may speak to this worker, and what it shows to others.
+  // Peers that may speak to this worker, and its own credentials.
   rpc::SecurityOptions security;
   // After how much silence a ping goes to a peer, and how long its answer may take, towards callers and the
   // called; empty: the defaults of rpc/channel.h for each.
@@ -58,10 +58,10 @@ struct Options {
   std::string peer_fetch = "auto";
   // Blocks on disk. They are loaded and written by prediction, or, if peer_fetch is "always", always.
   DiskOptions disk;
-  // Whether prompts may have reusable spans: the path of a gate file, or kUncheckedReuse (chunk_gate.h).
-  // Empty: they may not.
+  // Allows reusable spans in prompts: the path of a gate file, or kUncheckedReuse (chunk_gate.h). Empty: they
+  // may not.
   std::string chunk_reuse;
-  // Of all KV blocks, those that cache marks may keep, 0 to 1 (kv::LeaseTable).
+  // The share of all KV blocks that cache marks may keep, 0 to 1 (kv::LeaseTable).
   double cache_lease_share = kv::BlockPool::kLeaseShare;
   // For tests. It outlives the worker; null: the worker steps whenever it can.
   StepGate* step_gate = nullptr;
@@ -69,15 +69,15 @@ struct Options {
 
 // Both bind flags to `options`, which outlives the parse.
 void AddFlags(CLI::App& app, Options& options);
-// Those of AddFlags that say how a worker computes and ships, and nothing of where it is: what one who starts
-// several workers hands on to each as it is.
+// The part of AddFlags that says how a worker computes and ships, not where it is: one who starts several
+// workers hands it on to each as it is.
 void AddEngineFlags(CLI::App& app, Options& options);
 // The part of AddEngineFlags that says how the engine computes.
 void AddComputeFlags(CLI::App& app, engine::EngineOptions& engine);
 // A key is for a tier: once all of --kv-disk, --kv-shared and --kv-disk-key are flags of `app`.
 void RequireTierForKey(CLI::App& app);
 
-// What the worker says of itself to watchers. `cost`: what it measured at its start.
+// The worker's description for watchers. `cost`: as measured at its start.
 fleet::v1::WorkerInfo Describe(fleet::v1::Role role, const std::string& worker_id, Incarnation incarnation,
                                const std::string& link, const Options& options, const engine::Engine& engine,
                                const forecast::StepCost& cost);

@@ -1,4 +1,4 @@
-// What a worker's process does about GPUs before it touches one. For main() only.
+// Preparations of a worker's process before it touches a GPU. For main() only.
 #pragma once
 
 #include <optional>

@@ -47,7 +47,7 @@ struct LinkOptions {
 
 class KvLink {
  public:
-  // What the link needs of libraries: nothing with the host link.
+  // Libraries that the link needs: none with the host link.
   struct Libraries {
     std::unique_ptr<transfer::Nccl> nccl;
     absl::StatusOr<std::unique_ptr<transfer::NcclLog>> nccl_log = nullptr;
@@ -57,8 +57,8 @@ class KvLink {
   };
   // FAILED_PRECONDITION: no such link in this build or on this machine.
   static absl::StatusOr<Libraries> Open(const LinkOptions& options, engine::Engine& engine);
-  // What NCCL will say, if the link needs it; null with other links. Before the engine is loaded, whose
-  // ranks may use NCCL. An error says why its words are not to be had; links work without.
+  // The log of NCCL, if the link needs it; null with other links. Before the engine is loaded, whose ranks
+  // may use NCCL. An error says why its words are not to be had; links work without.
   static absl::StatusOr<std::unique_ptr<transfer::NcclLog>> OpenLog(const LinkOptions& options);
   // Staging memory of a worker whose steps ship the KV of so many tokens: of four steps, because a lone
   // receiver's share is half of it and as much may still be on its way; at least 256 MiB, and at most 2 GiB
@@ -83,8 +83,8 @@ class KvLink {
 
   // Engine thread, after a step.
   void Observe();
-  // Whether NCCL carries KV by what was asked for: transfer::NcclLog::Allowed. After a transfer, which makes
-  // NCCL choose. FAILED_PRECONDITION: it does not, or it can't be known. Engine thread.
+  // OK if NCCL carries KV by the transport asked for: transfer::NcclLog::Allowed. After a transfer, which
+  // makes NCCL choose. FAILED_PRECONDITION: it does not, or it can't be known. Engine thread.
   absl::Status CheckTransport(std::string_view asked);
   // Waits until what was shipped has left, for at most `max`. Any thread but the engine's.
   void Flush(absl::Duration max);

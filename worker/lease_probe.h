@@ -12,7 +12,7 @@ class LeaseProbe {
  public:
   // `metrics` outlives it.
   explicit LeaseProbe(telemetry::Metrics& metrics);
-  // What the pool has counted since the last call, and what is leased now.
+  // Takes the pool's counts since the last call, and its present leases.
   void Observe(const kv::BlockPool& pool);
 
  private:

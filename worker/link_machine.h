@@ -18,7 +18,7 @@ struct LinkMachine {
   std::vector<std::string> rdma_devices;
   // Bytes that it may lock. Nothing: any number.
   std::optional<uint64_t> lockable;
-  // Of each rank's memory (device::Memory::name).
+  // Name of each rank's memory (device::Memory::name).
   std::vector<std::string> memories;
 };
 

@@ -15,14 +15,14 @@ class LinkProbe {
   // `link`: its name, the label of all of them.
   LinkProbe(telemetry::Metrics& metrics, std::string link);
 
-  // What the nccl link has counted by now, or the ucx link.
+  // Takes the present counts of the nccl or the ucx link.
   void Counted(const transfer::NcclLink::Counts& counts);
   void Counted(const transfer::UcxLink::Counts& counts);
   // So many channels more go by this transport.
   void Connected(const std::string& transport, int64_t channels);
   // The least that the test at start has to show.
   void Floor(double bytes_per_second);
-  // What it showed with `peer`.
+  // The test's result with `peer`.
   void Measured(const std::string& peer, double bytes_per_second);
 
  private:

@@ -16,7 +16,7 @@ namespace baton::worker {
 // The news of a role for its watchers.
 struct RoleReport {
   fleet::v1::Load load;  // requests and tokens; the runtime adds the pool's blocks
-  // What hand-offs take, by prefill worker. Empty: as before.
+  // Rates of hand-offs, by prefill worker. Empty: as before.
   std::vector<fleet::v1::PeerRate> peer_rates;
 };
 

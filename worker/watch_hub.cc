@@ -116,7 +116,7 @@ void WatchHub::FeedDisk(Watcher& watcher) {
   if (watcher.disk_rest.empty() || watcher.writing || watcher.needs_snapshot || !on_disk_) return;
   const size_t first = watcher.disk_rest.size() - std::min(kMaxDiskHashes, watcher.disk_rest.size());
   for (const kv::BlockHash& hash : std::span(watcher.disk_rest).subspan(first)) {
-    // Those that have gone meanwhile were told to have gone.
+    // Blocks that have gone meanwhile were reported as gone.
     if (on_disk_(hash)) watcher.on_disk.Stored(hash);
   }
   watcher.disk_rest.resize(first);

@@ -39,15 +39,15 @@ class WatchHub {
 
   static constexpr absl::Duration kPace = absl::Milliseconds(20);
 
-  // What has changed on the worker's disk, if it has one.
+  // Changes on the worker's disk, if it has one.
   struct DiskNews {
     kv::BlockPool::Changes changes;
     absl::FunctionRef<std::vector<kv::BlockHash>()> stored;  // for snapshots
     std::optional<fleet::v1::DiskRate> rate;                 // absent: as before
   };
 
-  // Whether a block is on the disk, for those that a snapshot has no room for. Any thread; before Publish
-  // tells of a disk.
+  // Sets the test for blocks on the disk, for those that a snapshot has no room for. Any thread; before
+  // Publish tells of a disk.
   void SetOnDisk(std::function<bool(const kv::BlockHash&)> on_disk);
 
   // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a
@@ -73,7 +73,7 @@ class WatchHub {
 
   // The roles that the worker has now, for snapshots.
   void SetRoles(std::vector<fleet::v1::Role> roles);
-  // What hand-offs take, by prefill worker: all of them. Told at the next Publish.
+  // Rates of hand-offs, by prefill worker: all of them. Told at the next Publish.
   void SetPeerRates(std::vector<fleet::v1::PeerRate> rates);
   void SetDraining(bool draining);
   // A worker that is not ready yet (its link has not passed its test) tells its watchers that it drains: it
@@ -90,8 +90,7 @@ class WatchHub {
   void WhenIdle(absl::AnyInvocable<void()> idle);
 
  private:
-  // What has come and what has gone since the last event: of each block the latest, as an event does not tell
-  // in which order things happened.
+  // Blocks added and removed since the last event: of each the latest change, as an event has no order.
   class BlockNews {
    public:
     void Add(const kv::BlockPool::Changes& changes);
@@ -111,7 +110,7 @@ class WatchHub {
     bool needs_snapshot = true;
     bool writing = false;
     uint64_t sequence = 0;
-    // What has happened since the last event; sent when the last one is out, and its time has come.
+    // News since the last event; sent when the last one is out, and its time has come.
     bool changed = false;
     bool urgent = false;
     bool rates_changed = false;
@@ -126,7 +125,7 @@ class WatchHub {
   };
   // More than this many bytes of pending hashes are dropped in favour of a new snapshot.
   static constexpr size_t kMaxPendingBytes = 1 << 20;
-  // Of the disk, in one event.
+  // Bound on hashes of the disk in one event.
   static constexpr size_t kMaxDiskHashes = 1 << 15;
 
   // The next of disk_rest, if the last event is out.

@@ -266,7 +266,7 @@ bool WorkerRuntime::Step() {
   const size_t serves = fetch_parts_ == nullptr ? 0 : fetch_parts_->server.serving();
   const auto published = [&pool] { return pool.Published(); };
   if (disk_ != nullptr) busy |= disk_->Step(busy);
-  // What is shared is not this worker's to tell of.
+  // Blocks in the shared folder are not this worker's to report.
   if (disk_ == nullptr || disk_->store() == nullptr) {
     hub_.Publish(std::move(load), serves, pool.TakeChanges(), published, clock_.Now());
     return busy;
@@ -304,7 +304,7 @@ void WorkerRuntime::Stop(const absl::Status& status) {
     if (disk_ != nullptr) disk_->Flush(kDiskFlush);
   });
   hub_.Close();
-  // What has ended here may still be on its way: KV and last tokens leave before the process does.
+  // Data of ended calls may be in flight: KV and last tokens leave before the process does.
   const absl::Duration last = absl::Seconds(std::clamp(options_.process.drain_seconds, 1.0, 10.0));
   server_->Shutdown(last);
   link_->Flush(last);

@@ -44,7 +44,7 @@ class WorkerRuntime {
   engine::Engine& engine() { return *engine_; }
   // As measured at the start.
   const forecast::StepCost& step_cost() const { return step_cost_; }
-  // What the engine computes on, with others of its machine; null: on cores of its own.
+  // The engine's cores, shared with others of its machine; null: cores of its own.
   device::CoreShare* cores() { return cores_.get(); }
   engine::Loop& loop() { return loop_; }
   WatchHub& hub() { return hub_; }
@@ -52,7 +52,7 @@ class WorkerRuntime {
   telemetry::Metrics& metrics() { return metrics_; }
   const Clock& clock() const { return clock_; }
   const telemetry::Tracer& tracer() const { return tracing_->tracer(); }
-  // What calls to peers go out with, and what their calls are checked by.
+  // Options for calls to peers, and the check of calls from them.
   rpc::PeerOptions peer_options() const {
     return {.security = *security_, .keepalive = options_.keepalive.value_or(rpc::Keepalive())};
   }

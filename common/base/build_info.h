@@ -1,4 +1,4 @@
-// What this binary was built from. Written by the build (cmake/BuildInfo.cmake).
+// The source that this binary was built from. Written by the build (cmake/BuildInfo.cmake).
 #pragma once
 
 namespace baton {

@@ -12,14 +12,14 @@ class Option;
 namespace baton::command_line {
 
 struct Constraint {
-  // What stands for the value: "ADDR", "N", "cpu|cuda". Empty for a flag.
+  // The placeholder of the value: "ADDR", "N", "cpu|cuda". Empty for a flag.
   std::string placeholder;
   // For help: "1 to 64", "above 0". Empty: anything, or the placeholder says it.
   std::string range;
   // For errors, after "is not": "a number from 1 to 64", "one of cpu, cuda". Empty: the check has its own
   // message.
   std::string wanted;
-  // What may be given, if that is a list.
+  // The allowed values, if they are a list.
   std::vector<std::string> choices;
 };
 

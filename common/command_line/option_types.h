@@ -61,7 +61,7 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, Value& into,
       ->default_str(current);
 }
 
-// Likewise; nothing is set if the option is not given.
+// The same; sets nothing if the option is not given.
 template <typename Value>
 CLI::Option* AddChoice(CLI::App& app, const std::string& name, std::optional<Value>& into,
                        const std::vector<std::pair<std::string, Value>>& choices,

@@ -78,7 +78,7 @@ std::atomic<bool> cut_over_tls{false};
 
 }  // namespace
 
-// What the ends of connections tell the accepting thread.
+// News of ended connections for the accepting thread.
 struct Acceptor::Housekeeping {
   ~Housekeeping() { close(wake); }
   void Wake() const {

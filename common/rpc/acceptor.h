@@ -34,7 +34,7 @@ class Acceptor {
   // Stops.
   ~Acceptor();
 
-  // What clients can dial.
+  // The address that clients can dial.
   const std::string& address() const { return listening_.address; }
   // Connections that gRPC has and has not closed.
   int connections() const { return ledger_->total(); }

@@ -20,8 +20,8 @@ struct ConnectionLimits {
   int per_address = 1024;
 };
 
-// What counts as one address: an IPv4 address, or an IPv6 network of 64 bits. Empty, and without a limit of
-// its own: anything else.
+// The key of one address: an IPv4 address, or an IPv6 network of 64 bits. Empty, and without a limit of its
+// own: anything else.
 std::string AddressKey(const sockaddr_storage& peer);
 
 class ConnectionLedger {

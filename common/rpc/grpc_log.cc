@@ -31,7 +31,7 @@ void LogProtobuf(google::protobuf::LogLevel, const char*, int, const std::string
 void RouteGrpcLog() {
   google::protobuf::SetLogHandler(&LogProtobuf);
   gpr_set_log_function(&Log);
-  // Of a silent peer it speaks at this level.
+  // gRPC reports a silent peer at this level.
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_INFO);
 }
 

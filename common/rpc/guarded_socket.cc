@@ -27,7 +27,8 @@ Function* Next(const char* name, Function*) {
   return next;
 }
 
-// What one connection sends. gRPC reads from one thread at a time, and orders them by means of its own.
+// Checks the bytes of one connection. gRPC reads from one thread at a time, and orders them by means of its
+// own.
 class Followed {
  public:
   // Null if all is well; `first` is set if it was until now.

@@ -8,8 +8,8 @@
 namespace baton::rpc {
 namespace {
 
-// What gRPC may hold of messages under way and of calls: 32 of the largest messages. Beyond it, it ends calls
-// of any client.
+// Memory of gRPC for messages in flight and calls: 32 of the largest messages. Beyond it, it ends calls of
+// any client.
 constexpr size_t kMemory = size_t{512} << 20;
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace baton::rpc {
 template <typename Service, typename Request, typename Event>
 class PeerCalls {
  public:
-  // Of the service's asynchronous stub.
+  // A method of the service's asynchronous stub.
   using Method = void (Service::StubInterface::async_interface::*)(grpc::ClientContext*, const Request*,
                                                                    grpc::ClientReadReactor<Event>*);
 

@@ -57,7 +57,7 @@ void AddFiles(const pb::FileDescriptor& file, std::set<const pb::FileDescriptor*
   for (int i = 0; i < file.dependency_count(); ++i) AddFiles(*file.dependency(i), seen, out);
 }
 
-// What the answers are made of: all descriptors of this process, and the names of one server's services.
+// The source of the answers: all descriptors of this process, and the names of one server's services.
 class Catalogue {
  public:
   Catalogue() {
@@ -123,7 +123,7 @@ class Catalogue {
     response.mutable_error_response()->set_error_message(message);
   }
 
-  // What is compiled in, and v1alpha beside it.
+  // The compiled-in descriptors, and v1alpha beside them.
   pb::DescriptorPool pool_{pb::DescriptorPool::generated_pool()};
   std::vector<std::string> services_;
 };

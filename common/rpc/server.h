@@ -60,14 +60,14 @@ class Server {
   const std::string& address() const { return address_; }
   // Address of the port for health checks; empty without one.
   const std::string& health_address() const { return health_address_; }
-  // What grpc.health.v1 answers for "" and for the full name of each service, on both ports: ready for work.
-  // Its service "live" is SERVING, whatever its peers do, until SetLive says otherwise. Does nothing once a
-  // shutdown has begun: set false before one.
+  // Sets the answer of grpc.health.v1 for "" and the full name of each service, on both ports: ready for
+  // work. Its service "live" is SERVING, whatever its peers do, until SetLive says otherwise. Does nothing
+  // once a shutdown has begun: set false before one.
   void SetServing(bool serving);
   // The same for one more name, which is known from now on; one that is not public, on the port for health
   // checks alone.
   void SetServing(const std::string& name, bool serving, bool is_public);
-  // What "live" answers: false asks whoever watches over this process to replace it.
+  // Sets the answer of "live": false asks whoever watches over this process to replace it.
   void SetLive(bool live);
   // No new calls; calls still running after `grace` are cancelled. Returns when all have ended; a second
   // caller returns at once.

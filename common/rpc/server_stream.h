@@ -124,7 +124,7 @@ class ServerStream final : public grpc::ServerWriteReactor<Event> {
   }
 
   void OnDone() override {
-    // What the callbacks hold, and possibly this object, goes after the lock.
+    // The callbacks' objects, and possibly this one, are destroyed after the lock.
     std::shared_ptr<ServerStream> self;
     std::shared_ptr<Callbacks> callbacks;
     {

@@ -8,7 +8,7 @@
 
 namespace baton::rpc {
 
-// What the caller says; not valid if it says nothing, or what breaks the rules.
+// The caller's trace; not valid if there is none, or it breaks the rules.
 telemetry::TraceContext TraceOf(const grpc::ServerContextBase& context);
 
 // Says so to the server that is called. Nothing if there is no trace.

@@ -6,7 +6,7 @@
 
 namespace baton::telemetry {
 
-// Whether the value of an Accept-Encoding header (RFC 9110, 12.5.3) names gzip, with a weight above 0 or
+// True if the value of an Accept-Encoding header (RFC 9110, 12.5.3) names gzip, with a weight above 0 or
 // none.
 bool AcceptsGzip(std::string_view accept_encoding);
 

@@ -219,7 +219,7 @@ class OtlpExporter::Impl {
     return batch;
   }
 
-  // What a step may take now; zero: the destructor waits no longer.
+  // Time that a step may take now; zero: the destructor waits no longer.
   absl::Duration Limit() {
     absl::MutexLock lock(&mutex_);
     return std::clamp(stop_by_ - absl::Now(), absl::ZeroDuration(), options_.timeout);

@@ -37,7 +37,7 @@ struct OtlpExporterOptions {
   // How often a batch is sent before it is dropped, and the first pause between two tries, which doubles.
   int tries = 4;
   absl::Duration retry_delay = absl::Milliseconds(200);
-  // What the destructor may take.
+  // Time that the destructor may take.
   absl::Duration flush = absl::Seconds(2);
 };
 

@@ -13,7 +13,7 @@
 
 namespace baton::telemetry {
 
-// Who the spans are of.
+// The owner of the spans.
 using Resource = std::vector<std::pair<std::string, std::string>>;
 
 // An ExportTraceServiceRequest. Bytes that are no UTF-8 are replaced.

@@ -70,7 +70,7 @@ class PageServer::Impl {
 
   const PageServerOptions options_;
   const std::function<std::string()> page_;
-  // What every handler uses outlives them: they are destroyed with `io_`.
+  // Members that handlers use outlive them: handlers are destroyed with `io_`.
   Connections open_;  // the first has waited longest
   std::atomic<size_t> open_count_ = 0;
   bool closing_ = false;

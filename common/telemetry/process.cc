@@ -19,7 +19,7 @@
 namespace baton::telemetry {
 namespace {
 
-// Of the process, as its standard error is.
+// Global, as the process's standard error is.
 std::atomic<int64_t> lost_log_lines = 0;
 
 prometheus::MetricFamily Family(const char* name, const char* help, prometheus::MetricType type,

@@ -30,7 +30,7 @@ struct TraceContext {
   SpanId span_id = {};    // of the caller's span
   // The caller records the trace, so that whoever takes part should do so too.
   bool sampled = false;
-  // What other systems have noted, handed on as it came.
+  // Other systems' notes, handed on as they came.
   std::string state;
 
   bool valid() const { return trace_id != TraceId{} && span_id != SpanId{}; }

@@ -30,7 +30,7 @@ class RequestSpans {
   ~RequestSpans();
   RequestSpans(const RequestSpans&) = delete;
 
-  // What calls that this request causes carry.
+  // The context of calls that this request causes.
   const TraceContext& context() const { return context_; }
   // The first span.
   Span& whole() { return spans_.front(); }
@@ -60,7 +60,7 @@ class Tracer {
   explicit Tracer(RequestSpans::Sink sink = nullptr, double sample = 1)
       : sink_(std::move(sink)), sample_(sample) {}
 
-  // What a request runs under that came with `incoming`; without a trace it begins one.
+  // The context for a request that came with `incoming`; without a trace it begins one.
   TraceContext Continue(const TraceContext& incoming) const;
   // Null if the request is not recorded. The tracer outlives it.
   std::unique_ptr<RequestSpans> Begin(const TraceContext& parent, const Clock& clock, std::string_view name,

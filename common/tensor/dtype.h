@@ -36,7 +36,7 @@ constexpr int BitsOf(DType dtype) {
 // Bytes of one value; 0 of kI4, whose values have none of their own.
 constexpr int SizeOf(DType dtype) { return BitsOf(dtype) / 8; }
 
-// Whether values are only meant together with a scale.
+// True if values have a meaning only with a scale.
 constexpr bool IsScaled(DType dtype) { return BitsOf(dtype) <= 8; }
 
 // Largest magnitude of kI8 and kF8: a vector is divided by its own largest magnitude over this.

@@ -7,9 +7,9 @@
 namespace baton::decode_service::drafting {
 namespace {
 
-// What a row takes at least of a step, whatever has been learnt: none is free.
+// Least share of a step that a row takes, whatever has been learnt: none is free.
 constexpr double kLeastRow = 0.005;
-// What drafts have to promise at least before any is made: what is learnt is never exact.
+// Least gain that drafts must promise before any is made: learnt costs are never exact.
 constexpr double kLeastGain = 1.01;
 // Tokens of each sequence that are looked at behind the last one that was worth drafting: as many as the rows
 // of a tile of the kernels, so that a step up is looked over.

@@ -35,12 +35,12 @@ struct Offer {
   int64_t context = 0;               // tokens before the drafted ones
 };
 
-// Of each offer, how many tokens. load: of the step without them, which gives a token for each running
-// sequence.
+// The number of tokens granted to each offer. load: of the step without them, which gives a token for each
+// running sequence.
 std::vector<int64_t> GrantRows(std::span<const Offer> offers, const forecast::StepLoad& load,
                                const forecast::StepForecast& forecast, const Bounds& bounds);
 
-// What a model could draft of a sequence.
+// Tokens that a model could draft for a sequence.
 struct ModelOffer {
   std::span<const double> survival;  // of each token that it could draft, as it is expected to be
   int64_t context = 0;               // tokens before them
@@ -48,8 +48,8 @@ struct ModelOffer {
   int64_t behind = 0;                // rows that the model computes besides, before the first
 };
 
-// Of each offer, how many tokens are to be drafted, those it has included. Sequences are drafted for
-// together, a token of each in a draft step, which takes what `drafts` says.
+// The number of tokens to draft for each offer, those it has included. Sequences are drafted for together, a
+// token of each in a draft step, which takes what `drafts` says.
 std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forecast::StepLoad& load,
                                  const forecast::StepForecast& forecast, const forecast::StepForecast& drafts,
                                  const Bounds& bounds);

@@ -3,7 +3,7 @@
 namespace baton::decode_service::drafting {
 namespace {
 
-// Of a long prompt: some 0.2 ms a step.
+// Tokens of a long prompt taken in one step: some 0.2 ms.
 constexpr size_t kTakenAtOnce = 4096;
 
 }  // namespace

@@ -28,8 +28,7 @@ class NgramIndex {
     size_t length =
         0;  // of the tokens before it, so many are those at the end of what was looked for; 0: none
   };
-  // Of the places that were taken in, the latest one for the longest end of `context` that is there and is
-  // longer than `longer_than`.
+  // The latest indexed place of the longest end of `context` that is there and is longer than `longer_than`.
   Match Find(std::span<const TokenId> text, std::span<const TokenId> context, size_t longer_than = 0) const;
 
   size_t bytes() const;

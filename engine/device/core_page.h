@@ -52,7 +52,7 @@ inline void Unlock(int fd, off_t byte) {
   struct flock lock = ByteLock(byte, F_UNLCK);
   fcntl(fd, F_OFD_SETLK, &lock);
 }
-// Whether another open file than this has locked the byte.
+// True if another open file than this has locked the byte.
 inline bool LockedElsewhere(int fd, off_t byte) {
   struct flock lock = ByteLock(byte, F_WRLCK);
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;

@@ -43,10 +43,10 @@ class CoreShare {
   // There is nothing to compute for now: others may borrow, and get back what this one has borrowed.
   void Rest();
 
-  // Whether foreign core `i` may be used for now: its owners rest, and nobody else has borrowed it. A core
-  // that somebody else has is not asked for again before the next Work.
+  // Borrows foreign core `i`. False if an owner works or another member has borrowed it; a core that another
+  // member has is not asked for again before the next Work.
   bool Borrow(int i);
-  // Whether it still may, and is borrowed; if not, it is given back.
+  // True if core `i` is borrowed and its owners still rest; otherwise gives it back.
   bool Keep(int i);
 
  private:

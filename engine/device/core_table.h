@@ -12,7 +12,7 @@
 
 namespace baton::device {
 
-// What a member owns: `count` cores from number `first` on. Members may own the same cores.
+// Cores that a member owns: `count` from number `first` on. Members may own the same cores.
 struct CoreHome {
   int first = 0;
   int count = 1;
@@ -34,7 +34,8 @@ class CoreTable {
   CoreTable& operator=(CoreTable&&) = delete;
   ~CoreTable();
 
-  // What CoreShare::Join takes for member `index`, in any process of the same user, while this table lives.
+  // The argument of CoreShare::Join for member `index`, in any process of the same user, while this table
+  // lives.
   std::string NameOf(int index) const;
 
  private:

@@ -29,7 +29,7 @@ class Memory {
 
   // "host memory", "memory of GPU 0": for messages.
   virtual std::string name() const = 0;
-  // Whether the host may look inside.
+  // True if the host may access it directly.
   virtual bool host() const = 0;
   // At least one byte, zero at first, aligned to 256 bytes. RESOURCE_EXHAUSTED says how much was asked for
   // and how much there is. The memory outlives its buffers. A fence.
@@ -49,14 +49,15 @@ class Memory {
   // Marks what was issued so far, and returns the mark's number; the first is 1. Owner thread of the kernels
   // that work in this memory.
   virtual int64_t Mark() { return 0; }
-  // What leaves from now on was written before `mark`, one of the last kMarks. Owner thread.
+  // Announces that bytes that leave from now on were written before `mark`, one of the last kMarks. Owner
+  // thread.
   virtual void Announce(int64_t mark) {}
   // The mark that was announced last; 0 if none was. Any thread.
   virtual int64_t announced() const { return 0; }
   static constexpr int64_t kMarks = 512;
-  // What brings bytes from here to the host beside the operations; `bytes` may be on their way at once. The
-  // memory outlives it. RESOURCE_EXHAUSTED: no room for them. UNIMPLEMENTED: this memory has none, as the
-  // host looks into it.
+  // Makes a path for bytes from here to the host beside the operations, `bytes` in flight at most. The memory
+  // outlives it. RESOURCE_EXHAUSTED: no room for them. UNIMPLEMENTED: this memory has none, as the host looks
+  // into it.
   virtual absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t bytes);
   struct Piece {
     std::byte* here = nullptr;

@@ -15,8 +15,8 @@ namespace baton::kernels {
 
 class Collective {
  public:
-  // Of no use to recorded steps any more (Kernels::ForgetRecordings): NCCL waits for those without end. Nor
-  // is any other member: over NCCL, a group ends with its first one.
+  // No recorded step uses any member of the group any more (Kernels::ForgetRecordings): NCCL would wait for
+  // it forever, and over NCCL a group ends with its first member.
   virtual ~Collective() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;

@@ -16,7 +16,7 @@ class DeviceSampler {
  public:
   virtual ~DeviceSampler() = default;
 
-  // Whether Launch takes rows of a vocabulary of this size.
+  // True if Launch takes rows of a vocabulary of this size.
   virtual bool CanSample(int64_t vocabulary) const = 0;
   // Memory for the penalty slots [0, slots) of a vocabulary of this size; what earlier slots count stays.
   // False if there is none: then only the slots of before can be used.

@@ -1,4 +1,4 @@
-// What the operations of a mixture of experts take (Kernels::Route, Kernels::Experts). Plain data.
+// Arguments of the operations of a mixture of experts (Kernels::Route, Kernels::Experts). Plain data.
 //
 // A row's result depends on that row alone: it is the sum of its experts' results in ascending order of ids,
 // each times its weight, whatever other rows chose. A shared expert, which every row has, comes behind all
@@ -77,7 +77,7 @@ class ExpertResidency {
   virtual size_t Hold(std::span<int32_t> experts) = 0;
   // Waits until so many of them, from the front, are there; how many are, which may be more.
   virtual size_t Await(size_t count) = 0;
-  // Of all that are held. They may go from now on.
+  // Releases all that are held. They may go from now on.
   virtual void Release() = 0;
 };
 

@@ -61,7 +61,7 @@ class PackedMatrix {
   int64_t rows() const { return rows_; }  // output features
   int64_t cols() const { return cols_; }  // input features
   virtual int64_t bytes() const = 0;
-  // Whether its products add up integers, exactly: Kernels::MatMulSum then has the same bits whatever the
+  // True if its products add up integers, exactly: Kernels::MatMulSum then has the same bits whatever the
   // number of ranks.
   virtual bool exact_sums() const { return false; }
   // The bytes that its products read, whole and the same for equal weights; empty if they have no place, or
@@ -84,7 +84,7 @@ class PackedMatrix {
 
 // Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and
 // sine of position * inverse_frequency, already scaled, for positions [0, context), [context][half_dim] each.
-// Of a head, the first 2 * half_dim values turn (all of them, but for Glm4Moe).
+// The first 2 * half_dim values of a head are rotated (all of them, but for Glm4Moe).
 struct RopeTable {
   std::span<const float> cos;
   std::span<const float> sin;
@@ -170,16 +170,16 @@ class Kernels {
 
   // "reference", "cpu": for messages and flags.
   virtual std::string_view name() const = 0;
-  // What rounds how, once all weights are packed: the kernels that every model needs, and the products of the
-  // weights' formats ("cpu-f32/1"). Equal strings mean equal bits for equal inputs and weights; part of the
-  // fingerprint.
+  // Names how results are rounded, once all weights are packed: by the kernels that every model needs, and by
+  // the products of the weights' formats ("cpu-f32/1"). Equal strings mean equal bits for equal inputs and
+  // weights; part of the fingerprint.
   virtual std::string numerics() const = 0;
 
-  // Likewise of what attention over KV of this layout rounds beside that, or empty. (Its precisions are in
-  // the fingerprint anyway.)
+  // The same for attention over KV of this layout, or empty if it adds nothing. (Its precisions are in the
+  // fingerprint anyway.)
   virtual std::string KvNumerics(const kv::KvLayout& layout) const { return {}; }
 
-  // Whether that promise is kept to the bit. If not, results are equal within a tolerance, whatever the rows
+  // True if that promise is kept to the bit. If not, results are equal within a tolerance, whatever the rows
   // beside them and the number of ranks, and workers may pair that differ in these.
   virtual bool exact() const { return true; }
 
@@ -265,7 +265,7 @@ class Kernels {
     }
   }
 
-  // Whether Route and Experts are there. INVALID_ARGUMENT names the backend.
+  // OK if the backend has Route and Experts; INVALID_ARGUMENT names it.
   virtual absl::Status CheckExperts() const {
     return absl::InvalidArgumentError(
         std::string("the backend \"").append(name()).append("\" runs no mixtures of experts: use cpu"));
@@ -322,8 +322,7 @@ struct CudaOptions {
 // On one NVIDIA GPU. FAILED_PRECONDITION if this build has no CUDA; UNAVAILABLE if there is no such GPU.
 absl::StatusOr<std::unique_ptr<Kernels>> MakeCudaKernels(const CudaOptions& options);
 
-// Whether prefill attention by wgmma is right on a GPU: OK, or what was wrong, also that the GPU has no
-// wgmma.
+// OK if prefill attention by wgmma is right on a GPU, or what was wrong, also that it has no wgmma.
 absl::Status ProveCudaPrefill(int device);
 
 // By name: "reference", "cpu" or "cuda"; `cuda` is for the last of them, `cores` (CpuOptions) for "cpu".

@@ -16,7 +16,7 @@ struct Matrix {
   int64_t stride = 0;
   tensor::DType dtype = tensor::DType::kF32;
 
-  // Of float32 in host memory.
+  // For float32 in host memory.
   float* row(int64_t r) const { return static_cast<float*>(data) + r * stride; }
   std::byte* bytes(int64_t r) const {
     return static_cast<std::byte*>(data) + r * stride * tensor::SizeOf(dtype);

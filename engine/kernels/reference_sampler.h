@@ -23,7 +23,7 @@ class ReferenceSampler final : public DeviceSampler {
   std::span<const TokenId> last() const { return last_; }
 
  private:
-  // What a slot counts.
+  // The tokens that a slot counts.
   struct Seen {
     std::set<TokenId> prompt;
     std::map<TokenId, int> output;

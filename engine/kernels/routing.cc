@@ -23,7 +23,7 @@ size_t Largest(std::span<const float> values) {
   return best;
 }
 
-// What is outside of the best groups is out.
+// Rules out all experts outside of the best groups.
 void MaskGroups(const Routing& routing, std::span<float> values) {
   const auto size = static_cast<size_t>(routing.experts / routing.groups);
   BATON_CHECK(size >= 2) << " experts of a group";

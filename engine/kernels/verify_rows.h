@@ -15,7 +15,7 @@ namespace baton::kernels {
 // A sequence with more rows than this is a piece of a prompt, whatever logits are wanted of it.
 inline constexpr int64_t kMaxVerifyRows = 32;
 
-// Whether every row of the step is wanted (StepRows::decode), none of them in a piece of a prompt.
+// True if logits of every row of the step are wanted (StepRows::decode), none of them in a piece of a prompt.
 // logit_rows: ascending, none twice.
 inline bool IsDecodeStep(int64_t rows, std::span<const SequenceRows> sequences,
                          std::span<const int64_t> logit_rows) {

@@ -10,7 +10,7 @@
 
 namespace baton::kernels {
 
-// What the values of a quantized matrix stand for. The value q of row r and column c is the number
+// How a quantized matrix stands for numbers. The value q of row r and column c is the number
 //   scales[r][c / group] * (q - zeros[r][c / group])
 // where a row has ceil(cols / group) groups. Or, with `factors`, an integer in [-127, 127] times one scale of
 // the whole row:

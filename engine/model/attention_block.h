@@ -22,7 +22,7 @@ namespace baton::model {
 
 class AttentionBlock {
  public:
-  // What lies between the two halves, and within the second. All layers share it.
+  // Values between the two halves, and within the second. All layers share it.
   struct Scratch {
     kernels::Matrix qkv;       // [rows, (heads + 2 kv_heads) head_dim]
     kernels::Matrix attended;  // [rows, heads head_dim]

@@ -160,7 +160,7 @@ struct Decoder::Impl {
 
  private:
   void CheckLaunch(const ForwardBatch& batch, const kv::KvStore& store, std::span<float> logits) const;
-  // Of `rows` rows, of which `kept` go on after the last layer's KV.
+  // Takes memory for `rows` rows, of which `kept` go on after the last layer's KV.
   Activations Take(int64_t rows, int64_t kept, int64_t wanted, std::span<float> logits);
   // Drops all rows but those whose logits are wanted.
   void KeepLogitRows(const ForwardBatch& batch, Activations& at) const;

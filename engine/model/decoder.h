@@ -34,7 +34,7 @@ struct ForwardBatch {
   std::span<const kernels::RowDraw> draws = {};
   // Rows whose token is one that the step in flight draws.
   std::span<const kernels::TakenToken> taken = {};
-  // What the draws refer to (kernels::StepDraws).
+  // Tables that the draws refer to (kernels::StepDraws).
   std::span<const kernels::TokenBias> biases = {};
   std::span<const kernels::SeenTokens> seen = {};
   std::span<const uint32_t> masks = {};
@@ -51,7 +51,7 @@ struct WeightOptions {
   device::CoreShare* cores = nullptr;
   // Called after each matrix that is converted, if it is there.
   ConversionProgress progress = {};
-  // Whether weights_digest is wanted, which reads everything once more.
+  // Compute weights_digest, which reads everything once more.
   bool digest = true;
   // Where routed experts lie instead of memory (expert_file.h), as PackExperts wrote it of this folder and
   // precision; empty: they are in memory. On one rank only. At most so many bytes of them are in memory at
@@ -79,7 +79,7 @@ class Decoder {
                                                             const WeightOptions& options = {});
   ~Decoder();
 
-  // Of the whole model.
+  // The whole model's.
   const ModelConfig& config() const;
   // QuantizationConfig::Contradiction of the folder.
   const std::string& contradiction() const;
@@ -89,9 +89,9 @@ class Decoder {
   const std::string& weights_digest() const;
   // Bytes of packed weights, of this rank.
   int64_t weight_bytes() const;
-  // Whether bits do not depend on the number of ranks (Weights::exact_sums).
+  // True if bits do not depend on the number of ranks (Weights::exact_sums).
   bool exact_sums() const;
-  // Of the experts outside memory; null if all are in memory.
+  // The store of experts outside memory; null if all are in memory.
   const ExpertStore* expert_store() const;
   // From now on it is told what mixtures of experts do; null: nobody is. Of a decoder on one rank; the
   // observer outlives its steps.
@@ -120,7 +120,7 @@ class Decoder {
   // LandKv with the model's table, in this rank's part of the KV. No step is in flight, and the host may look
   // into `store`.
   void Land(const Landing& landing, kv::KvStore& store) const;
-  // Whether the backend has a sampler for this model's vocabulary.
+  // True if the backend has a sampler for this model's vocabulary.
   bool draws() const;
   // Memory for the penalty slots [0, slots) (kernels::DeviceSampler). False if there is none, or no sampler.
   bool ReservePenaltySlots(int32_t slots);

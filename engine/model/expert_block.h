@@ -31,7 +31,7 @@ class ExpertObserver {
 
 class ExpertBlock {
  public:
-  // What lies between its operations. All layers share it.
+  // Values between its operations. All layers share it.
   struct Scratch {
     kernels::Matrix logits;   // [rows, experts (+ 1)]
     kernels::Matrix choices;  // [rows, 2 per_row]: memory of kernels::Choices
@@ -58,7 +58,7 @@ class ExpertBlock {
   float limit_, slope_;
 };
 
-// What a config's routing is to the kernels.
+// A config's routing in the kernels' form.
 kernels::Routing RoutingOf(const ExpertConfig& config);
 
 }  // namespace baton::model

@@ -36,7 +36,7 @@ class ExpertFile final : public FarMemory {
   ExpertFile& operator=(const ExpertFile&) = delete;
 
   const ExpertIndex& index() const { return index_; }
-  // Of the weights that it was packed of.
+  // Digest of the weights that it was packed from.
   const Sha256Digest& weights() const { return weights_; }
   std::string name() const override { return path_; }
   absl::Status Read(int64_t offset, std::span<std::byte> to) override;

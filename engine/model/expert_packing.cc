@@ -42,7 +42,7 @@ absl::Status MayReplace(const std::string& file) {
       fmt::format("{}: is there and is no file of packed experts: name another, or remove it first", file));
 }
 
-// What is in the file, if it is whole and of these weights.
+// The file's content, if it is whole and of these weights.
 absl::StatusOr<PackedExperts> FindPacked(const PackOptions& options, const ModelConfig& config) {
   BATON_ASSIGN_OR_RETURN(auto file,
                          ExpertFile::Open(options.file, ExpertFingerprint(config, options.precision)));

@@ -27,8 +27,8 @@ void PlaceExpert(std::span<const std::byte> image, const ExpertMatrices& expert)
 // Takes them out of memory.
 void DropExpert(const ExpertMatrices& expert);
 
-// What a file of experts is of: the model's shape and the precision of its matrices. That the weights are
-// equal, too, their digest says (CheckFits).
+// A digest of the model's shape and the precision of a file's matrices. Equality of the weights is checked by
+// their own digest (CheckFits).
 Sha256Digest ExpertFingerprint(const ModelConfig& config, WeightPrecision precision);
 
 struct PackOptions {
@@ -49,8 +49,8 @@ struct PackedExperts {
 // ALREADY_EXISTS if there is another kind of file.
 absl::StatusOr<PackedExperts> PackExperts(const PackOptions& options);
 
-// Of a load with RoutedExperts::outside: whether the file is of these weights, whose digest this is, and has
-// each expert in the form of its matrices. FAILED_PRECONDITION says what is not so.
+// For a load with RoutedExperts::outside: OK if the file is of the weights with this digest, and has each
+// expert in the form of its matrices. FAILED_PRECONDITION names the difference.
 absl::Status CheckFits(const ExpertFile& file, std::string_view weights_digest, const Weights& weights);
 
 }  // namespace baton::model

@@ -121,7 +121,7 @@ std::span<const ExpertStore::Held> ExpertStore::Begin(std::span<const ExpertId> 
     slot.held = true;
     held_.push_back({which, {slot.bytes, static_cast<size_t>(index_.at(experts[which]).bytes)}});
   };
-  // What is resident first, so that no miss takes its place.
+  // Resident experts are held first, so that no miss evicts them.
   std::vector<size_t> missing;
   for (size_t i = 0; i < experts.size(); ++i) {
     const auto found = at_.find(experts[i]);

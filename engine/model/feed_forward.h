@@ -14,7 +14,7 @@ namespace baton::model {
 
 class FeedForward {
  public:
-  // What lies between its products. All layers share it.
+  // Values between its products. All layers share it.
   struct Scratch {
     kernels::Matrix gate_up;    // [rows, 2 intermediate], of this rank's part; without a gate, half of it
     kernels::Matrix activated;  // [rows, intermediate]

@@ -1,5 +1,5 @@
-// What commands that write a model folder from another one share: the folder itself, files that are whole or
-// not there, and copies of what does not change. Any thread.
+// Helpers for commands that write a model folder from another one: the folder itself, files that are whole or
+// not there, and copies of unchanged files. Any thread.
 #pragma once
 
 #include <cstddef>

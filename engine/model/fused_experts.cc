@@ -24,7 +24,7 @@ constexpr int kNoNumber = 255;  // of the scales
 // Columns that are read together of a matrix that is stored the other way round.
 constexpr int64_t kTurned = 64;
 
-// What the name of one expert's matrix or bias stands for.
+// The place of one expert's matrix or bias in a fused tensor.
 struct Place {
   std::string tensor;  // "model.layers.0.mlp.experts.gate_up_proj"
   int64_t expert = 0;

@@ -12,7 +12,7 @@ Matrix Head::Place(std::span<float> logits, int64_t wanted, int64_t rows, Arena&
 }
 
 void Head::Compute(Matrix normed, Matrix logits) const {
-  // What the sum over the ranks adds to their columns.
+  // Other ranks' columns must be 0 for the sum over the ranks.
   if (rank_.group != nullptr && !on_host()) rank_.kernels.Clear(logits);
   rank_.kernels.MatMul(normed, weights_, {}, Own(logits));
 }

@@ -30,7 +30,7 @@ struct Group : LatticeGroup {
   float error = std::numeric_limits<float>::infinity();
 };
 
-// What a value less its zero can be.
+// The range of a value less its zero.
 struct Steps {
   float lowest, highest;
   Steps(int factor, int zero)

@@ -62,7 +62,7 @@ struct KeptTensor {
   }
 };
 
-// What becomes of each tensor of the source.
+// The source's tensors, without the experts that are pruned.
 std::vector<KeptTensor> KeptTensors(const Checkpoint& checkpoint, const ModelConfig& config,
                                     std::span<const std::vector<int>> kept) {
   std::vector<KeptTensor> tensors;
@@ -75,7 +75,7 @@ std::vector<KeptTensor> KeptTensors(const Checkpoint& checkpoint, const ModelCon
       if (!name.starts_with(block)) continue;
       const std::vector<int>& ids = kept[static_cast<size_t>(l)];
       const std::string rest = name.substr(block.size());
-      // What has a row, or a matrix, for each expert.
+      // Tensors with a row, or a matrix, for each expert.
       if (rest.starts_with(config.experts.router_name + ".") ||
           (config.experts.fused && rest.starts_with("experts."))) {
         to.rows = &ids;
@@ -189,7 +189,7 @@ absl::Status WriteExperts(const std::string& source, const std::string& target,
                           std::span<const std::vector<int>> kept) {
   BATON_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(source));
   BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(source));
-  // Of MXFP4, experts are left out as they are.
+  // MXFP4 can be pruned as it is stored.
   if (stored.method != QuantizationConfig::Method::kNone &&
       stored.method != QuantizationConfig::Method::kMxfp4) {
     return absl::InvalidArgumentError(

@@ -23,9 +23,9 @@ struct PruneOptions {
   std::string source;  // a model folder, not quantized
   std::string target;  // is made; must not exist, or be empty
   double keep = 0.75;  // of the experts of each layer (and group), rounded to the nearest number
-  // What the experts are scored by, and what the losses before and after are measured on.
+  // Tokens for scoring the experts, and for measuring the losses before and after.
   std::span<const TokenId> calibration, held_out;
-  // Of the text that both come from, for prune.json.
+  // Digest of the text that both come from, for prune.json.
   std::string calibration_digest;
   // Tokens that are computed together, from position 0 on; at most the model's context.
   int64_t window = 512;

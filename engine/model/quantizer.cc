@@ -29,7 +29,7 @@ constexpr float kTiny = 0x1p-100f;
 // Columns of a whole row: sums of products with int8 activations stay within 32 bits.
 constexpr int64_t kMostColumns = std::numeric_limits<int32_t>::max() / (127 * 255);
 
-// What int4 leaves in int8, by the last parts of the names: data of DECISIONS N15.
+// Matrices that int4 leaves in int8, by the last parts of the names: data of DECISIONS N15.
 constexpr std::string_view kInt8InInt4[] = {"lm_head.weight", "embed_tokens.weight", "q_proj.weight",
                                             "k_proj.weight", "v_proj.weight"};
 

@@ -49,9 +49,9 @@ const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions();
 // other experts.
 bool IsRouter(std::string_view tensor);
 
-// What `precision` keeps a tensor as: kInt4 leaves some matrices in kInt8, by the last parts of their names,
-// and none rounds the routers of mixtures, where rounding would make ties: those stay as they are stored.
-// Whoever changes the recipe changes the version in the digest of the weights (weights.cc).
+// The precision of a tensor under `precision`: kInt4 leaves some matrices in kInt8, by the last parts of
+// their names, and none rounds the routers of mixtures, where rounding would make ties: those stay as they
+// are stored. Whoever changes the recipe changes the version in the digest of the weights (weights.cc).
 WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
 
 // INVALID_ARGUMENT: a rank that holds the columns `own` of `cols` would cut a block of them. precision: of
@@ -95,7 +95,7 @@ class Quantizer {
     all_ = values;
     done_ = 0;
   }
-  // Whether Convert would change a matrix of this dtype, the tensor `name`.
+  // True if Convert would change a matrix of this dtype, the tensor `name`.
   bool Changes(tensor::DType dtype, std::string_view name) const;
   // The columns `own` of all rows of `matrix`, the tensor `name`, which need not be aligned. Of 4 bits,
   // columns that do not begin with a group become the int8 weights that they stand for. block: columns that

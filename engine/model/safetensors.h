@@ -24,12 +24,12 @@ namespace baton::model {
 struct StoredTensor {
   std::string name;
   tensor::DType dtype = tensor::DType::kF32;
-  // Of a value, if it is an integer (I8, U8, I32, I64): dtype is kI8 then. Else 0.
+  // Bytes of a value, if it is an integer (I8, U8, I32, I64): dtype is kI8 then. Else 0.
   int integer_bytes = 0;
   bool unsigned_bytes = false;  // U8, which is read as I8 is
-  // Of a GGUF file: rows of blocks, and dtype is kI8 then. Else null.
+  // Format of a GGUF file's rows of blocks; dtype is kI8 then. Else null.
   const gguf::BlockFormat* blocks = nullptr;
-  // Of a GGUF file: the rows of each of so many heads lie in pairs, row i of the first half of the head
+  // In a GGUF file, the rows of each of so many heads lie in pairs, row i of the first half of the head
   // before row i of its second half. 0: all rows are in order.
   int64_t paired_heads = 0;
   std::vector<int64_t> shape;

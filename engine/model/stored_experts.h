@@ -31,7 +31,7 @@ class StoredExperts final : public kernels::ExpertResidency {
   const int routed_;
   const std::span<const ExpertMatrices> experts_;
   ExpertStore& store_;
-  // Of those that are held.
+  // State of the held experts.
   size_t in_memory_ = 0;  // the first ones, which are not the store's
   std::vector<ExpertId> ids_;
   std::span<const ExpertStore::Held> held_;

@@ -44,7 +44,7 @@ class MatrixReader {
 // `own` cuts no block of a transform.
 ConvertedMatrix Columns(ConvertedMatrix matrix, Range own);
 
-// What --weights would have made of it: kInt8, kInt4, or kStored for all else.
+// The --weights precision that has this form: kInt8, kInt4, or kStored for all else.
 WeightPrecision PrecisionOf(const kernels::WeightView& view);
 
 }  // namespace baton::model

@@ -27,9 +27,9 @@ struct ModelSummary {
   int64_t matrix_values = 0, matrix_rows = 0;
   int64_t matrix_bytes = 0;  // as the cpu backend keeps what is stored
   int64_t int4_bytes = 0;    // and with --weights int4
-  // Of the embedding, if the head is another matrix: a token reads a row of it.
+  // The embedding's, if the head is another matrix: a token reads a row of it.
   int64_t lookup_values = 0, lookup_bytes = 0;
-  // Of the matrices, the routed experts of all layers: a token reads some of them.
+  // The part of the routed experts of all layers: a token reads some of them.
   int64_t expert_values = 0, expert_rows = 0, expert_bytes = 0, expert_int4_bytes = 0;
   std::string quantization;               // "gptq, 4 bits, groups of 128"; empty: none
   std::string contradiction;              // QuantizationConfig::Contradiction
@@ -38,32 +38,32 @@ struct ModelSummary {
   // one that is not known.
   absl::Status loads;
 
-  // Of the cpu backend with --weights: matrices in that precision, all else in float32. Matrices of F16 are
-  // kept as float32 if they stay as they are stored; padding up to whole panels is left out.
+  // Bytes in the cpu backend with --weights: matrices in that precision, all else in float32. Matrices of F16
+  // are kept as float32 if they stay as they are stored; padding up to whole panels is left out.
   int64_t WeightBytes(WeightPrecision precision) const;
-  // Of one expert of one layer, its three matrices. 0 if there are none.
+  // The three matrices of one expert of one layer. 0 if there are none.
   int64_t BytesPerExpert(WeightPrecision precision) const;
   // Routed experts of all layers together.
   int64_t Experts() const;
-  // Of them, those that `memory` bytes hold at once (--expert-memory). Padding is left out.
+  // How many of them `memory` bytes hold at once (--expert-memory), without padding.
   int64_t ExpertsIn(int64_t memory, WeightPrecision precision) const;
   // As WeightBytes, with so many bytes of experts in memory at most.
   int64_t WeightBytesWith(int64_t expert_memory, WeightPrecision precision) const;
   // Values of the matrices that a token does not read: rows of the embedding, and experts that it does not
   // choose.
   int64_t IdleValues() const { return lookup_values + Idle(expert_values); }
-  // What a decode step of one token reads of them.
+  // Weight bytes that a decode step of one token reads.
   int64_t BytesPerToken(WeightPrecision precision) const;
-  // Of a block's bytes, scales included, as the cpu backend keeps it.
+  // A token's part of a block, scales included, as the cpu backend keeps it.
   int64_t KvBytesPerToken(tensor::DType keys, tensor::DType values) const;
-  // Of one sequence that fills the context, in whole blocks.
+  // KV bytes of one sequence that fills the context, in whole blocks.
   int64_t KvBytesOfContext(tensor::DType keys, tensor::DType values) const;
 
   // Errors as Decoder::Load has them of files that can't be read at all; the rest is in `loads`.
   static absl::StatusOr<ModelSummary> Load(const std::string& folder);
 
  private:
-  // Of what all experts have, the part of those that a token does not choose.
+  // The part of `of_experts` that belongs to experts that a token does not choose.
   int64_t Idle(int64_t of_experts) const {
     const ExpertConfig& experts = config.experts;
     return experts.experts == 0 ? 0 : of_experts / experts.experts * (experts.experts - experts.chosen);

@@ -55,7 +55,7 @@ class TensorLoader {
   absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Matrix(std::span<const TensorPart> parts,
                                                                 int64_t cols, Range own_cols,
                                                                 int64_t block = 0);
-  // Whether the quantizer changed a matrix so far.
+  // True if the quantizer has changed a matrix.
   bool converted() const { return converted_; }
   // Vectors of `rows` values each, one after the other or multiplied by each other, divided, as float32.
   absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts, double divisor = 1,

@@ -252,8 +252,8 @@ absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
   return to->bytes();
 }
 
-// Whether any row of a matrix has the form of all. In what integers a quantized checkpoint is kept depends on
-// all of its numbers.
+// True if any row of a matrix has the form of all. The integer form of a quantized checkpoint depends on all
+// of its numbers.
 bool RowsTellForm(const QuantizationConfig& stored) {
   return stored.method == QuantizationConfig::Method::kNone ||
          stored.method == QuantizationConfig::Method::kMxfp4;

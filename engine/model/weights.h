@@ -71,7 +71,7 @@ struct LayerWeights {
   }
 };
 
-// Whether its sums over the ranks of a group lose nothing.
+// True if its sums over the ranks of a group lose nothing.
 bool ExactSums(const FeedForwardWeights& block);
 bool ExactSums(const ExpertWeights& block);
 
@@ -83,13 +83,13 @@ struct Weights {
   int64_t bytes = 0;           // of all of these, packed, but experts outside memory
   bool converted = false;      // a matrix is not as it is stored
 
-  // Whether sums over the ranks of a group lose nothing: one rank or many, the bits are the same.
+  // True if sums over the ranks of a group lose nothing: one rank or many, the bits are the same.
   bool exact_sums() const;
 
   const kernels::PackedMatrix& head() const { return own_head ? *own_head : *embedding; }
 };
 
-// What becomes of the routed experts of a load.
+// Treatment of the routed experts in a load.
 struct RoutedExperts {
   // Their bytes are elsewhere: only the form of their matrices is found out, of a row of each, and they have
   // no place (kernels::PackedMatrix::Unplaced).
@@ -131,15 +131,16 @@ class StoredLayers {
   std::unique_ptr<Reading> reading_;
 };
 
-// What a model's weights are, 32 bytes: a digest of the checkpoint's bytes, and of how they were read and
-// converted. `converted`: Weights::converted. Reads everything once.
+// A digest of the weights, 32 bytes: of the checkpoint's bytes, and of how they were read and converted.
+// `converted`: Weights::converted. Reads everything once.
 std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig& stored, bool converted,
                           const Quantizer& quantizer);
 
 // The field of the config for which only backends in host memory have an operation; empty: there is none.
 std::string HostOnly(const ModelConfig& config);
 
-// What PackWeights would refuse of the whole model, by the same checks in the same order; nothing is packed.
+// Refuses what PackWeights would refuse of the whole model, by the same checks in the same order; packs
+// nothing.
 absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
                           const QuantizationConfig& stored);
 

@@ -36,7 +36,7 @@ struct Params {
 
   // INVALID_ARGUMENT names the field, the value and the range. Non-finite values are refused.
   absl::Status Validate(int64_t vocabulary) const;
-  // What a sequence has seen changes its logits before anything is drawn.
+  // True if the tokens of a sequence change its logits.
   bool Penalises() const;
   // Penalties or a bias do.
   bool ChangesLogits() const;
@@ -53,7 +53,7 @@ struct TokenLogprob {
 
 struct Draw {
   TokenId token;
-  // Of the chosen token, after penalties and bias, before temperature; only when asked for.
+  // The chosen token's, after penalties and bias, before temperature; only when asked for.
   std::optional<float> logprob;
   std::vector<TokenLogprob> top;  // the likeliest, descending; impossible tokens are left out
   std::optional<Trace> trace;     // for a client that asked for it: Sample makes none
@@ -64,7 +64,7 @@ struct TokenProbability {
   double probability = 0;
 };
 
-// What a sequence has seen: for penalties. Rebuilt from tokens on a replay.
+// Tokens of a sequence, for penalties. Rebuilt from tokens on a replay.
 class History {
  public:
   void AddPrompt(std::span<const TokenId> tokens);

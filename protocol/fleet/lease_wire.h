@@ -23,7 +23,7 @@ void ToProto(const std::vector<kv::PrefixLease>& leases, CacheLeases* asked);
 
 using HeldLeases = google::protobuf::RepeatedPtrField<fleet::v1::HeldLease>;
 
-// What a peer tells of the leases of so many blocks that it has found. Leases of a class that is not known
+// A peer's report on the leases of so many blocks that it has found. Leases of a class that is not known
 // here, and those with less than a second left, are left out. INTERNAL: what no worker tells.
 absl::StatusOr<std::vector<kv::HeldLease>> HeldLeasesFromProto(const HeldLeases& leases,
                                                                int64_t found_blocks);

@@ -12,12 +12,12 @@ constexpr double kErrorWeight = 0.05;
 // That a weight lies a factor of two off the shape counts as much as an observation that is off by the root
 // of this, 4%: large enough that noise does not decide, small enough that three observations do.
 constexpr double kShapeWeight = 0.0015;
-// What was measured on purpose, with nothing else running, counts as so many observations of the same: a
-// prior whose proportions are an accelerator's must not decide what a few steps on a CPU take.
+// A measurement on purpose, with nothing else running, counts as so many observations of the same: a prior
+// whose proportions are an accelerator's must not decide what a few steps on a CPU take.
 constexpr double kMeasuredWeight = 16;
 // Observations that tell a shape, even if each is off by a factor of two.
 constexpr double kManyToShape = 16;
-// Of the sum at the usual size, at least: a weight of zero could never grow.
+// Least share of the sum at the usual size: a weight of zero could never grow.
 constexpr double kMinShare = 0.01;
 constexpr double kMinPositive = 1e-9;
 
@@ -176,8 +176,8 @@ void LinearFit<N>::Observe(const Features& x, double y) {
   double expected = std::max(kMinPositive, y);
   if (!first) {
     y = std::clamp(y, predicted / kMaxChange, predicted * kMaxChange);
-    // What took more than twice as long as expected counts less, or one stall would weigh as much as many
-    // good rows.
+    // A time of more than twice the expected one counts less, or one stall would weigh as much as many good
+    // rows.
     expected = std::max({kMinPositive, predicted, y / 2});
   }
   std::shift_left(latest_.begin(), latest_.end(), 1);

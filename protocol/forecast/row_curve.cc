@@ -10,7 +10,7 @@ namespace {
 constexpr double kForgetting = 0.98;
 // The line itself counts like so many observations.
 constexpr double kLineWeight = 1;
-// What is further off says that the machine was busy, not how kernels are.
+// Times further off say that the machine was busy, not how kernels are.
 constexpr double kFarthest = 2;
 
 }  // namespace

@@ -16,8 +16,8 @@ class RowCurve {
 
   // A step of so many rows took `seconds` and was expected to take `linear`.
   void Observe(int64_t rows, double seconds, double linear);
-  // What the linear cost of a step of so many rows is to be multiplied by. Between numbers of rows that were
-  // seen, what lies between their factors; beyond them, that of the nearest.
+  // The factor of the linear cost of a step of so many rows: interpolated between numbers of rows that were
+  // seen, that of the nearest beyond them.
   double Factor(int64_t rows) const;
 
  private:

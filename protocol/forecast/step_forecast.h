@@ -39,7 +39,7 @@ struct StepCost {
   friend bool operator==(const StepCost&, const StepCost&) = default;
 };
 
-// Whether costs that another process reported are valid: all finite, none negative, some positive.
+// True if costs that another process reported are valid: all finite, none negative, some positive.
 bool Plausible(const StepCost& cost);
 
 struct StepLoad {

@@ -9,11 +9,11 @@ namespace {
 // Until a transfer was seen, and for the proportion of the two until unlike sizes were: a call's few
 // milliseconds, and a fast network.
 constexpr double kPriorBase = 3e-3, kPriorSecondsPerByte = 1.0 / 20e9;
-// What counts as no time at all: a transfer that compute has hidden, and how long that took nobody knows.
+// Less counts as no time at all: compute has hidden the transfer, whose time is unknown.
 constexpr double kLeastSeconds = 1e-3;
 // Above what any link carries.
 constexpr double kMostBytesPerSecond = 1e13;
-// Of the transfer by whose seconds rates are compared.
+// Size of the transfer by whose seconds rates are compared.
 constexpr double kSmallBytes = 1 << 20;
 
 bool Differs(double a, double b) { return std::abs(a - b) > TransferForecast::kNews * b; }

@@ -28,7 +28,7 @@ class TransferForecast {
 
   // `bytes` came from `peer` in `seconds`. Transfers of nothing tell nothing.
   void Observe(const std::string& peer, int64_t bytes, double seconds);
-  // Of all peers, by name.
+  // Rates of all peers, by name.
   std::vector<Rate> rates() const;
   // The same, if a peer has come since this was last asked or one of the rates is news; otherwise nothing.
   std::optional<std::vector<Rate>> TakeNews();

@@ -58,7 +58,7 @@ std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
                                ? queue_.Displaceable(request.tenant, request.choices * entry.tokens)
                                : std::nullopt;
     if (!displaced.has_value()) {
-      // What was displaced so far for nothing goes back to where it was.
+      // Entries displaced in vain go back to where they were.
       for (size_t i = 0; i < displaced_entries.size(); ++i) {
         queue_.PutBack(admitted.displaced[i], displaced_entries[i], 0);
       }

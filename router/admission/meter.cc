@@ -29,7 +29,7 @@ double Bucket::Level(absl::Time now) const {
 absl::Duration Bucket::Until(int64_t want, absl::Time now) const {
   if (!limited() || want <= 0) return absl::ZeroDuration();
   if (want > amount_) return absl::InfiniteDuration();
-  // What is more than a share of the limit passes when that is full. A token's fraction short is rounding.
+  // A wish above a share of the limit passes when that is full. A token's fraction short is rounding.
   const double missing = std::min(static_cast<double>(want), capacity()) - Level(now) - 1e-6;
   return missing <= 0 ? absl::ZeroDuration() : absl::Seconds(missing / (per_second_ * share_));
 }
@@ -97,7 +97,7 @@ std::optional<Refusal> Meter::Check(const Use& use, absl::Time now, std::string_
   };
   if (auto no = check(requests_, use.requests, Reason::kRequestRate, "requests per minute")) return no;
   if (auto no = check(prompt_, use.prompt_tokens, Reason::kPromptRate, "prompt tokens per minute")) return no;
-  // What an answer will really take is not known yet, so a reservation is never more than the bucket holds.
+  // An answer's real length is not known yet, so a reservation is never more than the bucket holds.
   const int64_t output = output_.limited() ? std::min(use.output_tokens, output_.amount()) : 0;
   if (auto no = check(output_, output, Reason::kOutputRate, "output tokens per minute")) return no;
   return check(quota_, use.prompt_tokens + use.output_tokens, Reason::kQuota, "tokens per day");

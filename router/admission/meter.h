@@ -30,14 +30,14 @@ class Bucket {
   bool limited() const { return amount_ > 0; }
   int64_t amount() const { return amount_; }
   absl::Duration period() const { return period_; }
-  // What may be taken now; negative in debt.
+  // The amount that may be taken now; negative in debt.
   double Level(absl::Time now) const;
   // How long until `want` may be taken; zero: now. Infinite: it is more than the bucket holds.
   absl::Duration Until(int64_t want, absl::Time now) const;
   // Below zero too. A negative amount gives back.
   void Take(int64_t amount, absl::Time now);
 
-  // What was taken since the last report; less than none if more was given back.
+  // The amount taken since the last report; negative if more was given back.
   int64_t unreported() const { return unreported_; }
   // The same, and from now on it counts as reported. Of what was taken alone, no more than what the bucket
   // has not refilled: the rest is past, and the others' copies have refilled too.
@@ -66,7 +66,7 @@ class Bucket {
 
 class Meter {
  public:
-  // What a request wants, or what it used.
+  // A request's wanted or used amounts.
   struct Use {
     int64_t requests = 0;
     int64_t prompt_tokens = 0;
@@ -82,7 +82,7 @@ class Meter {
 
   Bucket& Of(Limit limit);
 
-  // What to reserve for an answer of at most `max_tokens`.
+  // Tokens to reserve for an answer of at most `max_tokens`.
   int64_t ExpectedAnswer(int64_t max_tokens) const;
 
   // For the gauges: the share of each limit that is left, 1 without one.

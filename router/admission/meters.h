@@ -36,7 +36,7 @@ class Meters {
   int64_t ExpectedAnswer(TenantId tenant, int64_t max_tokens);
   Meter::Left LeftOver(TenantId tenant, absl::Time now);
 
-  // What was taken of one limit since the last report.
+  // The use of one limit since the last report.
   struct Report {
     TenantId tenant;
     Limit limit;
@@ -48,7 +48,7 @@ class Meters {
   // passed.
   void AwaitUse(absl::Duration longest);
   void Wake();
-  // Of the limits that were used since then.
+  // Reports on the limits that were used since then.
   std::vector<Report> TakeReports(absl::Time now);
   // They did not arrive.
   void PutBack(const std::vector<Report>& reports);
@@ -63,7 +63,7 @@ class Meters {
 
   absl::Mutex mutex_;
   absl::node_hash_map<TenantId, Meter> meters_ ABSL_GUARDED_BY(mutex_);
-  // Of whom something was taken or given back since the last report.
+  // Tenants with amounts taken or given back since the last report.
   absl::flat_hash_set<TenantId> used_ ABSL_GUARDED_BY(mutex_);
   bool urgent_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<double> share_ ABSL_GUARDED_BY(mutex_);  // while alone

@@ -47,7 +47,7 @@ class Probe {
     Series* series = nullptr;
     std::string label;
     bool own = false;
-    // What was last added to the gauges, which several tenants may share.
+    // Values last added to the gauges, which several tenants may share.
     Queue::Depth depth;
     int64_t running = 0;
     // By limit; made when first set.

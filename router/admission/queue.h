@@ -32,7 +32,7 @@ using EntryId = NamedType<uint64_t, struct EntryIdTag>;
 struct Entry {
   TenantId tenant;
   int priority = 0;
-  // What the choice costs: prompt and expected answer. At least 1.
+  // Cost of the choice: prompt and expected answer. At least 1.
   int64_t tokens = 1;
   int64_t bytes = 0;
   absl::Time arrival = absl::UnixEpoch();
@@ -86,7 +86,7 @@ class Queue {
   int64_t bytes() const { return bytes_; }
   bool empty() const { return entries_.empty(); }
 
-  // Of one tenant.
+  // One tenant's share of the queue.
   struct Depth {
     int64_t entries = 0;
     int64_t tokens = 0;

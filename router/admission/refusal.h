@@ -32,7 +32,7 @@ constexpr std::string_view ReasonName(Reason reason) {
 // A first token as placement predicts it, from the placement on, with the margin that predictions need.
 struct FirstToken {
   absl::Duration ttft = absl::ZeroDuration();
-  // Of it, on the worker that computes the prompt: behind other prompts, and between the steps of answers.
+  // The part on the worker that computes the prompt: behind other prompts, and between the steps of answers.
   absl::Duration queue = absl::ZeroDuration();
   std::string worker = {};  // who that is: "prefill worker p0"
 };

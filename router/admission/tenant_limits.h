@@ -15,7 +15,7 @@ using TenantId = NamedType<uint32_t, struct TenantIdTag>;
 inline constexpr int kBestPriority = -10;
 inline constexpr int kWorstPriority = 10;
 
-// What may wait. Tokens are prompt tokens plus the answer's expected ones.
+// Bounds on waiting work. Tokens are prompt tokens plus the answer's expected ones.
 struct QueueLimits {
   int64_t entries = 0;
   int64_t tokens = 0;

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kRatios = 19;
 constexpr double kShare = 0.9;
 constexpr double kMinMargin = 1, kMaxMargin = 3;
-// What a small prediction is off by (the wire, a busy machine) says nothing about the large ones that refuse
+// The error of a small prediction (the wire, a busy machine) says nothing about the large ones that refuse
 // requests: a factor is learnt from those above this share of the default, or so many seconds without one.
 constexpr double kMinShare = 0.25;
 constexpr double kMinSeconds = 0.25;

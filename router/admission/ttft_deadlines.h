@@ -26,7 +26,7 @@ class TtftDeadlines {
   // later ones, so they do not count for the margin.
   void Observe(double predicted, double actual, bool trusted);
   bool trusted() const { return outcomes_ >= kOutcomesToTrust; }
-  // Whether another prompt may be dispatched while `unanswered` dispatched ones have no first token yet. As
+  // True if another prompt may be dispatched while `unanswered` dispatched ones have no first token yet. As
   // long as predictions can't be trusted, this limit keeps a cold start under load from building a backlog on
   // the workers; the other requests wait in this router.
   bool MayDispatchUntried(int64_t unanswered, int64_t workers) const {

@@ -18,12 +18,12 @@ namespace {
 
 using Choice = v1::ToolChoice;
 
-// Whether parts are looked for in answers to this request.
+// True if answers to this request are parsed into parts.
 bool HasParts(const ServedModel& model, const v1::ChatRequest& request) {
   return model.output.format->name != "none" && !request.output().raw_text();
 }
 
-// What a request can't have whose answer has no parts of a kind: `field` opens the message.
+// The error for a request that needs parts of a kind that its answer lacks: `field` opens the message.
 absl::Status NoParts(const ServedModel& model, const v1::ChatRequest& request, const char* field,
                      const char* what) {
   if (request.output().raw_text()) {
@@ -36,7 +36,7 @@ absl::Status NoParts(const ServedModel& model, const v1::ChatRequest& request, c
       field, model.name, what));
 }
 
-// Whether calls in the model's format can be constrained, which `field` asks for.
+// OK if calls in the model's format can be constrained, as `field` asks.
 absl::Status CheckStrict(const ServedModel& model, std::string_view field) {
   if (model.strict_tools) return absl::OkStatus();
   return absl::UnimplementedError(fmt::format(

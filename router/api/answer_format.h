@@ -22,16 +22,16 @@ absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& requ
 // The field constraint, and tools that ask for one: whether the answers to this request can have it.
 // UNIMPLEMENTED where the model's format, or tools beside it, can't.
 absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& request);
-// Whether answers to such a request are written in channels, one of which is the answer's text.
+// True if answers to such a request are written in channels, one of which is the answer's text.
 bool InChannels(const ServedModel& model, const v1::ChatRequest& request);
-// Whether calls in the answers to such a request are drawn under a grammar.
+// True if calls in such answers are drawn under a grammar.
 bool CallsConstrained(const ServedModel& model, const v1::ChatRequest& request);
-// Whether an answer to such a request may begin with thinking that the prompt did not begin, and that a
-// grammar would sleep through.
+// True if such an answer may begin with thinking that the prompt did not begin, and that a grammar would
+// sleep through.
 bool MayThink(const ServedModel& model, const v1::ChatRequest& request);
 
-// Of a request that passed both, and the prompt that its conversation rendered to. Nothing: its answer is
-// text only, because the model's format is not known or the client wants it raw.
+// The format for a request that passed both checks and the prompt rendered from its conversation. Nothing:
+// its answer is text only, because the model's format is not known or the client wants it raw.
 std::optional<baton::fleet::v1::AnswerFormat> AnswerFormatOf(const ServedModel& model,
                                                              const v1::ChatRequest& request,
                                                              std::string_view prompt);

@@ -60,7 +60,8 @@ int64_t CommonTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
-// What marks cover. All leases begin at the start of the prompt, so the longest of a class covers the others.
+// Tokens that marks cover. All leases begin at the start of the prompt, so the longest of a class covers the
+// others.
 class Coverage {
  public:
   void Add(v1::CacheTtl ttl, int64_t tokens) {

@@ -19,7 +19,7 @@
 
 namespace baton::router {
 
-// Of a request, those in its conversation and in its options together.
+// A request's bound, for its conversation and its options together.
 inline constexpr int kMaxCacheMarks = 8;
 
 // INVALID_ARGUMENT naming the field: too many marks, a TTL that is none, a message with both content and
@@ -48,8 +48,8 @@ using RenderTokens =
 // prompt and in whole blocks, with ascending tokens. Of a prompt of so many tokens, with the mark in its
 // options alone:
 std::vector<baton::fleet::v1::CacheLease> LeasesOf(int64_t prompt_tokens, const v1::RequestOptions& options);
-// Of a conversation whose prompt is `prompt`. A mark whose probes the template refuses covers nothing. At
-// most two renderings a mark; CANCELLED if one is.
+// The leases of a conversation whose prompt is `prompt`. A mark whose probes the template refuses covers
+// nothing. At most two renderings a mark; CANCELLED if one is.
 absl::StatusOr<std::vector<baton::fleet::v1::CacheLease>> LeasesOf(std::span<const TokenId> prompt,
                                                                    const v1::Conversation& conversation,
                                                                    const v1::RequestOptions& options,

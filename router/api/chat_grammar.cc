@@ -51,7 +51,7 @@ absl::Status CheckName(const ServedModel& model, const Offered& one) {
                       fmt::format("conversation.tools[{}].name: {}", one.at, std::string(plain.message())));
 }
 
-// What the text of an answer obeys that is a part of a larger grammar.
+// The grammar of an answer's text, as a part of a larger grammar.
 absl::StatusOr<std::string> TextOf(const ServedModel& model, const v1::Constraint& constraint,
                                    GrammarCheck::Effort effort) {
   BATON_ASSIGN_OR_RETURN(baton::fleet::v1::AnswerGrammar text, model.grammars->GrammarOf(constraint, effort));

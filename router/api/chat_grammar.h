@@ -12,8 +12,9 @@
 
 namespace baton::router {
 
-// Of a request that passed CheckToolChoice and CheckConstraint. Nothing: the answer is free. INVALID_ARGUMENT
-// names the field, and in it the keyword or the line. GrammarCheck::IsNew: it takes a compilation.
+// The grammar for a request that passed CheckToolChoice and CheckConstraint. Nothing: the answer is free.
+// INVALID_ARGUMENT names the field, and in it the keyword or the line. GrammarCheck::IsNew: it takes a
+// compilation.
 absl::StatusOr<std::optional<baton::fleet::v1::AnswerGrammar>> ChatGrammar(const ServedModel& model,
                                                                            const v1::ChatRequest& request,
                                                                            GrammarCheck::Effort effort);

@@ -14,9 +14,9 @@
 namespace baton::router {
 namespace {
 
-// Of all texts together, so that no prompt takes the classifier's whole time.
+// Bound on all texts together, so that no prompt takes the classifier's whole time.
 constexpr int64_t kMostRoom = 32 << 10;
-// What a tokenizer may add around a text.
+// Tokens that a tokenizer may add around a text.
 constexpr int64_t kSpareTokens = 16;
 constexpr char kProbe[] = "qzx-probe-of-a-text";
 

@@ -16,7 +16,7 @@ namespace {
 
 using moderation::Policy;
 
-// Of a message that an answer is judged with, so much is enough.
+// Bytes kept of the message that an answer is judged with.
 constexpr size_t kMostQuestionBytes = 4096;
 
 absl::StatusOr<Policy> PolicyOf(const v1::Moderation& asked, Policy otherwise) {

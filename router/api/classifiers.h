@@ -33,9 +33,9 @@ class Classifiers {
   // The rules that the operator has set for the tenant.
   moderation::Rules RulesOf(const Tenant& tenant) const { return tenant.moderation.value_or(rules_); }
 
-  // What is done about a request; its texts are not filled in. Nothing: it is not moderated.
-  // PERMISSION_DENIED for less than the tenant has to have; FAILED_PRECONDITION if that can't be had.
-  // `classifiers` null: there is none, and no rules but the tenant's.
+  // The plan for a request, without its texts. Nothing: it is not moderated. PERMISSION_DENIED for less than
+  // the tenant has to have; FAILED_PRECONDITION if that can't be had. `classifiers` null: there is none, and
+  // no rules but the tenant's.
   template <typename Request>
   static absl::StatusOr<std::optional<ModerationPlan>> Plan(const Classifiers* classifiers,
                                                             const Request& request, const Tenant& tenant) {

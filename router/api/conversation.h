@@ -23,7 +23,7 @@ absl::Status CheckConversation(const v1::Conversation& conversation);
 
 // The text of a message: its content, or that of its parts.
 std::string ContentOf(const v1::Message& message);
-// Whether the message belongs to the instructions that a conversation begins with.
+// True if the message belongs to the instructions that a conversation begins with.
 bool IsSystem(const v1::Message& message);
 
 // The conversation has passed CheckConversation. INVALID_ARGUMENT naming the field: parameters of a tool

@@ -12,7 +12,7 @@
 namespace baton::router {
 namespace {
 
-// What a job costs at least, in bytes of work: parsing and answering.
+// Minimum cost of a job, in bytes of work: parsing and answering.
 constexpr size_t kMinWork = 1024;
 // Weight of one job of the size of kLargeBytes in the pace.
 constexpr double kPaceWeight = 0.1;

@@ -38,16 +38,16 @@ class Executor {
     size_t capacity = 8192;
     size_t capacity_bytes = size_t{256} << 20;
     const Clock* clock = nullptr;
-    // What waits here, for what a refused call is told.
+    // The reason in a refused call's error.
     const char* what = "prompts wait to be tokenized";
     // Called for each job that was not done, or not to its end, because its call was over. May be null.
     std::function<void()> dropped;
   };
   struct Job {
     admission::TenantId tenant;
-    // What the job's message takes, and what its work is in proportion to.
+    // Size of the job's message; its work is proportional to it.
     size_t bytes = 0;
-    // What its work is in proportion to, if not its bytes.
+    // The measure of its work, if not its bytes.
     std::optional<size_t> weight = {};
     // False once no client waits for the result; a job may ask during its work too.
     std::function<bool()> wanted;
@@ -64,8 +64,8 @@ class Executor {
   ~Executor();
 
   [[nodiscard]] bool TrySubmit(Job job);
-  // What a refused call is told: RESOURCE_EXHAUSTED, with the time that what is here takes at the pace so far
-  // as the delay after which to try again.
+  // The error of a refused call: RESOURCE_EXHAUSTED, with the time that the present jobs take at the pace so
+  // far as the retry delay.
   absl::Status Full() const;
   // How long its threads have been at work so far, all together.
   absl::Duration Busy() const;

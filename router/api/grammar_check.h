@@ -21,7 +21,7 @@ namespace baton::router {
 
 class GrammarCheck {
  public:
-  // Whether a grammar that is new is compiled here and now. If not, the answer is IsNew.
+  // kCompile compiles a new grammar at once; kLookUp answers IsNew for it.
   enum class Effort { kLookUp, kCompile };
   static bool IsNew(const absl::Status& status) { return absl::IsAborted(status); }
 

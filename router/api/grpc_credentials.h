@@ -1,4 +1,4 @@
-// What the caller of a gRPC method shows of itself. Pure; any thread.
+// Credentials of the caller of a gRPC method. Pure; any thread.
 #pragma once
 
 #include <grpcpp/server_context.h>

@@ -121,7 +121,7 @@ absl::StatusOr<Shortening> Shortening::Make(const v1::Conversation& conversation
         !message.describes_tool()) {
       clearable[i] = content - cleared;
       results.push_back(i);
-      // What is no longer than the words that would stand for it stays.
+      // A result no longer than its replacement stays.
       if (std::ssize(results) > kept_results) {
         const int oldest = results[results.size() - 1 - kept_results];
         if (clearable[oldest] > 0) part(oldest, clearable[oldest]);

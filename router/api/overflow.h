@@ -23,7 +23,7 @@ namespace baton::router {
 // INVALID_ARGUMENT naming the field. `of_tokens`: of a prompt that is no conversation.
 absl::Status CheckOverflow(const v1::Overflow& overflow, bool of_tokens);
 
-// Whether the conversation may be shortened; false: it is refused if it is too long.
+// True if the conversation may be shortened; false: it is refused if it is too long.
 bool Shortens(const v1::Overflow& overflow);
 
 // Some part of a conversation that may go: its tokens, and the message, by number, with whose coming it may.
@@ -59,8 +59,8 @@ class Shortening {
   static constexpr int64_t kFirst = 8;  // that part of the window is a prompt's beginning, if it names none
   static constexpr char kCleared[] = "[This result was removed to save space.]";
 
-  // Of a conversation that passed CheckConversation, which outlives it, and a mode that Shortens. Linear in
-  // the conversation's bytes. Errors are those of `count`.
+  // For a conversation that passed CheckConversation and outlives it, and a mode that Shortens. Linear in the
+  // conversation's bytes. Errors are those of `count`.
   static absl::StatusOr<Shortening> Make(const v1::Conversation& conversation, const v1::Overflow& overflow,
                                          const CountTokens& count);
 

@@ -23,7 +23,7 @@
 
 namespace baton::router {
 
-// What is done about a request's answers, and its prompt, by which classifier.
+// Moderation of a request's answers, and of its prompt, by one classifier.
 struct ModerationPlan {
   moderation::Moderator* moderator = nullptr;  // never null; it outlives every request
   moderation::Policy policy = moderation::Policy::kBlock;
@@ -37,7 +37,7 @@ struct ModerationPlan {
 
 struct Prepared {
   const ServedModel* model = nullptr;  // never null once it was prepared
-  // Of the model's fleet; null: the flow counts with its own.
+  // The model's fleet's probe; null: the flow counts with its own.
   Probe* probe = nullptr;
   admission::TenantId tenant;
   baton::fleet::v1::DecodeRequest request;
@@ -45,7 +45,7 @@ struct Prepared {
   std::vector<kv::BlockHash> chain;
   int choices = 1;
   uint64_t seed = 0;
-  // Of its model, at the moment of its preparation; null: none.
+  // The model's price when the request was prepared; null: none.
   std::shared_ptr<const billing::Price> price;
   // Hash of the session's id; 0: none.
   uint64_t session = 0;
@@ -58,7 +58,7 @@ struct Prepared {
   bool debug = false;
   // Occurrences of control tokens in the client's text that were encoded as characters.
   int64_t neutralised = 0;
-  // What was done to make the conversation fit; empty: nothing.
+  // How the conversation was made to fit; empty: unchanged.
   v1::ContextReport context;
   // max_tokens is the room in the context, and the client asked for more, or for none in particular, in a
   // mode that tells it so.

@@ -543,7 +543,7 @@ void RequestDriver::OnCancelled() {
 }
 
 std::function<void()> RequestDriver::IfStalled(absl::Time now) {
-  // Who sees that it writes sees that it has been made.
+  // A thread that sees a write also sees the driver's construction.
   const int64_t since = writing_since_.load(std::memory_order_acquire);
   if (since == 0 || now - absl::FromUnixNanos(since) < context_.client_stall) return nullptr;
   std::shared_ptr<RequestDriver> self = weak_from_this().lock();

@@ -50,7 +50,7 @@ struct ModelFleet {
   Probe* probe = nullptr;
 };
 
-// What every call uses; all of it outlives the calls.
+// Shared by all calls; all of it outlives them.
 struct CallContext {
   const Authenticator* authenticator = nullptr;
   const RequestPreparer* preparer = nullptr;
@@ -73,7 +73,7 @@ struct CallContext {
   absl::Duration client_stall = absl::InfiniteDuration();
   const Classifiers* classifiers = nullptr;  // null: nothing can be moderated
   moderation::Probe* moderation = nullptr;   // null: nobody counts it
-  // Of the router's own requests, for verdicts: not counted among the clients', never moderated.
+  // For the router's own requests, for verdicts: not counted among the clients', never moderated.
   bool internal = false;
 };
 
@@ -166,7 +166,7 @@ class RequestDriver final : public LiveCall,
   // A job of this call.
   Executor::Job JobOf(size_t bytes, std::function<bool()> work);
   void Refuse(absl::Status status);
-  // Whether the client still waits for an answer. Any thread.
+  // True if the client still waits for an answer. Any thread.
   bool Wanted() const;
   void Post(Event event);
 
@@ -183,7 +183,7 @@ class RequestDriver final : public LiveCall,
   void Do(WriteLast& last);
   void Do(Break& break_off);
   void Do(Finish& finish);
-  // What the request used; nothing if no worker accepted it.
+  // The request's usage; nothing if no worker accepted it.
   std::optional<v1::RequestUsage> Usage() const;
   billing::UsageRecord RecordOf(absl::StatusCode code) const;
   // Ends the client's stream once the ledger has the request.

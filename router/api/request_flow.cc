@@ -482,7 +482,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
   }
   ++state.migrations;
   ++outcome_.migrations;
-  // Those that failed before may be back.
+  // Workers that failed before may be back.
   state.avoid = {state.placement.decode->identity().incarnation};
   state.state = State::kWaiting;
   trace_.Requeued(choice);

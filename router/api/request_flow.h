@@ -174,7 +174,7 @@ class RequestFlow {
   Actions OnPlaced(int choice, absl::StatusOr<Placement> placement);
   Actions OnDecodeEvent(int choice, int attempt, baton::fleet::v1::DecodeEvent event);
   Actions OnDecodeEnd(int choice, int attempt, const absl::Status& status);
-  // What the classifier found, or why it has nothing to say.
+  // The classifier's verdict, or why there is none.
   Actions OnVerdict(int choice, absl::StatusOr<moderation::Verdict> verdict);
   // A Write left, or (ok false) the client is gone.
   Actions OnWritten(bool ok);
@@ -196,16 +196,16 @@ class RequestFlow {
   std::optional<Begun> TakeBegun();
   std::vector<v1::GenerateResponse> TakeUnsent() { return std::move(unsent_); }
 
-  // What the request has used so far.
+  // The request's usage so far.
   const billing::UsageAccount& account() const { return account_; }
-  // What came of it, as far as it is known.
+  // The request's outcome, as far as it is known.
   struct Outcome {
     std::vector<v1::FinishReason> reasons;  // of choices that ended well, in the order in which they did
     std::optional<absl::Duration> ttft;
-    // Of the choice that was placed, or ended, last; empty: none.
+    // Workers of the choice that was placed, or ended, last; empty: none.
     std::string decode_worker, prefill_worker;
     int migrations = 0;
-    // Of the choices that ended well, and of the prompt; nothing: it was not moderated.
+    // Findings in the choices that ended well and the prompt; nothing: it was not moderated.
     std::optional<v1::ModerationResult> moderation;
     int64_t moderation_tokens = 0;
     uint32_t approximate_reused_tokens = 0;  // of the prompt
@@ -214,7 +214,7 @@ class RequestFlow {
   const std::string& request_id() const { return options_.request_id; }
   const std::string& client_request_id() const { return options_.client_request_id; }
   const telemetry::TraceContext& trace() const { return trace_.context(); }
-  // What was done to make the conversation fit; empty: nothing.
+  // How the conversation was made to fit; empty: unchanged.
   const v1::ContextReport& context_report() const { return prepared_.context; }
   absl::Time arrival() const { return options_.arrival; }
   uint64_t seed() const { return prepared_.seed; }
@@ -233,7 +233,7 @@ class RequestFlow {
 
  private:
   enum class State { kWaiting, kDialing, kRunning, kJudging, kDone };
-  // What stands between a choice's worker and the client.
+  // Moderation between a choice's worker and the client.
   struct Moderated {
     moderation::Gate gate;
     // With token ids or log probabilities that the client sees: what they say, which may be ahead of the
@@ -241,7 +241,7 @@ class RequestFlow {
     std::optional<text::Detokenizer> tokens;
     v1::ModerationResult result;
     int64_t tokens_used = 0;
-    // Of the text that is held.
+    // When the held text began to wait.
     std::optional<absl::Time> held_since;
     // From the worker; it waits for the last verdict.
     std::optional<v1::Finished> ending;
@@ -306,7 +306,7 @@ class RequestFlow {
   void OnPromptVerdict(bool bad, Actions* actions);
   // The answer ends here, by the classifier's verdict.
   void Block(int choice, Actions* actions);
-  // What the verdicts said, into the choice's last message and the outcome.
+  // Writes the verdicts into the choice's last message and the outcome.
   void TellModeration(int choice, v1::Finished* finished);
 
   // Says what could have been found in the cache of the prompt, and remembers it for the next of its session.
@@ -318,7 +318,7 @@ class RequestFlow {
   void Send(Outgoing outgoing, Actions* actions);
   void WriteFront(Actions* actions);
   void AskForEvent(int choice, Actions* actions);
-  // What the request is charged for: nothing before a worker accepted it; each token once.
+  // The charged use: nothing before a worker accepted it; each token once.
   admission::Meter::Use Used() const;
   // All choices are done and nothing is on the way.
   bool AllDone() const;
@@ -328,7 +328,7 @@ class RequestFlow {
   void EndWith(absl::Status status, Actions* actions);
   void FinishIfDone(Actions* actions);
 
-  // Of the model's fleet, once the model is known.
+  // The probe of the model's fleet, once the model is known.
   Probe& probe() const { return prepared_.probe != nullptr ? *prepared_.probe : probe_; }
 
   Options options_;

@@ -17,7 +17,7 @@ void RequestFlow::Complete(int choice, v1::Finished* cut) {
     finished.mutable_relay()->set_decode_worker(state.placement.decode->identity().id);
   }
   if (state.migrations > 0) {
-    // What was cached and how the first token came is told once, by the worker that began. The pace is ours.
+    // The worker that began reports the cache and the first token's timing, once. The pace is ours.
     finished.mutable_relay()->set_migrations(static_cast<uint32_t>(state.migrations));
     if (!state.sent.empty()) *finished.mutable_timing() = state.opening.timing();
     finished.mutable_timing()->clear_tpot_seconds();

@@ -137,7 +137,7 @@ void SetReusable(std::span<const kv::ReusableSpan> spans, baton::fleet::v1::Deco
   }
 }
 
-// Those that the client gives, of the prompt in `decode`.
+// Sets the client's spans, of the prompt in `decode`.
 absl::Status SetReusable(const v1::GenerateRequest& request, baton::fleet::v1::DecodeRequest* decode) {
   if (request.reusable_size() > kv::kMaxReusableSpans) {
     return absl::InvalidArgumentError(fmt::format("reusable: {} spans, at most {} are allowed",

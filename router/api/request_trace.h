@@ -25,7 +25,7 @@ class RequestTrace {
                absl::Time arrival, const std::string& request_id, const std::string& client_request_id,
                std::string_view method);
 
-  // What calls to workers carry; not valid without a trace.
+  // The context that calls to workers carry; not valid without a trace.
   const telemetry::TraceContext& context() const { return context_; }
 
   // The request waits for its placement.

@@ -39,7 +39,7 @@ absl::StatusOr<output::FormatChoice> ChoiceOf(const ServedModel& served, const s
   return output::ChooseFormat(served.tokenizer, *served.chat_template);
 }
 
-// Of classifiers: the first format whose prompts the template writes.
+// A classifier's first format whose prompts the template writes.
 constexpr std::string_view kFoundByTemplate = "auto";
 
 absl::Status MakeClassifier(const std::string& format, const std::string& folder, ServedModel* served) {

@@ -23,7 +23,7 @@
 
 namespace baton::router {
 
-// What a prompt is made of, by section.
+// Hashes of a prompt's sections.
 struct PromptSections {
   uint64_t model = 0;
   // The tools, and the further variables of the template.
@@ -31,7 +31,8 @@ struct PromptSections {
   uint64_t system = 0;
 };
 
-// Of a request of the model with this name; without a conversation, all of the prompt is messages.
+// The sections of a request for the model with this name; without a conversation, all of the prompt is
+// messages.
 PromptSections SectionsOf(const std::string& model, const v1::Conversation* conversation,
                           const kv::TenantSalt& salt);
 
@@ -40,7 +41,7 @@ kv::BlockHash SessionKey(const std::string& session_id, const kv::TenantSalt& sa
 
 struct SessionPrompt {
   PromptSections sections;
-  // Of the hashes of its full blocks, the first 64 bits each.
+  // The first 64 bits of each full block's hash.
   std::vector<uint64_t> blocks;
   // The decode worker that it ran on.
   Incarnation worker;

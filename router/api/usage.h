@@ -12,13 +12,13 @@
 
 namespace baton::router {
 
-// What a decode worker's usage says of the prompt.
+// The prompt's part of a decode worker's usage.
 billing::UsageAccount::PromptReport PromptReportOf(const v1::Usage& usage);
 
 // Writes the counts over those of `usage`.
 void SetUsage(const billing::TokenCounts& counts, v1::Usage* usage);
 
-// What the counts cost.
+// The cost of the counts.
 v1::Cost CostMessage(const billing::Price& price, const billing::TokenCounts& counts);
 // The price as clients see it.
 v1::Prices PricesOf(const billing::Price& price);

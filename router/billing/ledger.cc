@@ -181,7 +181,7 @@ void Ledger::Write() {
     }
     for (Waiting& one : released) one.written();
     absl::MutexLock lock(&mutex_);
-    // What came while the last batch was tried for the first time.
+    // Records may have come during the last batch's first attempt.
     last = last && (!written || (sheet_.empty() && uses_.empty() && lines_.empty() && waiting_.empty()));
     if (!last && written) mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPause);
   }

@@ -52,8 +52,8 @@ class Ledger {
   void Record(UsageRecord record, std::function<void()> written);
 
  private:
-  // What is written at once. Nothing is added to a batch that has been tried, so that trying it again can't
-  // count anything twice.
+  // Records that are written at once. Nothing is added to a batch that has been tried, so that trying it
+  // again can't count anything twice.
   struct Batch {
     int64_t number = 0;
     LedgerSheet sheet;

@@ -13,7 +13,7 @@ class LedgerProbe {
 
   // Requests whose sums were written.
   void Written(int64_t requests) { written_.Increment(static_cast<double>(requests)); }
-  // Whether the disk refused the last writing or hangs, and how many requests' sums wait for it.
+  // The disk refused the last write or hangs; and the number of requests whose sums wait for it.
   void Failing(bool failing) { failing_.Set(failing ? 1 : 0); }
   void Unwritten(int64_t requests) { unwritten_.Set(static_cast<double>(requests)); }
   // Audit lines that nothing was left to keep in.

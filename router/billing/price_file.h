@@ -19,7 +19,7 @@ namespace baton::router::billing {
 
 class PriceFile {
  public:
-  // What the router says to a table before it is in force; an error refuses it.
+  // The router's check of a table before it is in force; an error refuses it.
   using Check = std::function<absl::Status(const PriceTable&)>;
 
   static absl::StatusOr<std::unique_ptr<PriceFile>> Open(const std::string& path, Check check);

@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<SqliteLedger>> SqliteLedger::Open(const std::stri
   BATON_ASSIGN_OR_RETURN(Database database, OpenFile(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   std::unique_ptr<SqliteLedger> store(new SqliteLedger(std::move(database), path));
   BATON_RETURN_IF_ERROR(store->Run("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"));
-  // Of two processes that make the file at once, one waits for the other and finds it made.
+  // If two processes make the file at once, one waits for the other and finds it made.
   BATON_RETURN_IF_ERROR(store->Run("BEGIN IMMEDIATE"));
   absl::Status prepared = store->Prepare();
   if (absl::IsNotFound(prepared)) {

@@ -7,14 +7,14 @@
 namespace baton::router::billing {
 
 struct TokenCounts {
-  // Of the prompt. KV found in or fetched by the decode worker; found by the prefill worker, and not by the
-  // decode worker; computed and kept for at least five minutes or an hour by request; computed.
+  // Tokens of the prompt. KV found in or fetched by the decode worker; found by the prefill worker, and not
+  // by the decode worker; computed and kept for at least five minutes or an hour by request; computed.
   int64_t decode_cached = 0;
   int64_t prefill_cached = 0;
   int64_t written_5m = 0;
   int64_t written_1h = 0;
   int64_t plain = 0;
-  // Of the answer, and of these the tokens of thinking.
+  // Tokens of the answer, and of these the tokens of thinking.
   int64_t completion = 0;
   int64_t thinking = 0;
   // Tokens that decode workers drafted for the answer, and of these the ones that became part of it. They are

@@ -15,7 +15,7 @@ namespace baton::router::billing {
 
 class UsageAccount {
  public:
-  // What a worker reports of a prompt. The rest of the prompt is plain.
+  // A worker's report on a prompt. The rest of the prompt is plain.
   struct PromptReport {
     int64_t decode_cached = 0;
     int64_t prefill_cached = 0;
@@ -28,12 +28,12 @@ class UsageAccount {
 
   // A worker accepted the choice, and holds the KV of so many tokens of the prompt.
   void Accepted(int choice, int64_t decode_cached);
-  // What the worker that drew the choice's first token reports of the prompt. It stays, also if another
+  // The worker that drew the choice's first token reports on the prompt. The report stays, also if another
   // worker finishes the choice.
   void Opened(int choice, const PromptReport& report);
   // `tokens` came; of all tokens of the choice so far, `thinking` are known to be thinking.
   void Received(int choice, int64_t tokens, int64_t thinking);
-  // What the worker that has the choice by its `attempt`, a number that grows, says of its drafts so far.
+  // The worker of the choice's `attempt`, a number that grows, reports its drafts so far.
   void Drafted(int choice, int attempt, int64_t drafted, int64_t accepted);
   // The choice has ended well. `report`: of its last worker; it counts if no worker has reported before.
   void Finished(int choice, const PromptReport& report, int64_t thinking);
@@ -42,11 +42,11 @@ class UsageAccount {
   bool counted() const { return first_accepted_.has_value(); }
   // The choice that the prompt is charged to; none before a first token or the end of a choice.
   std::optional<int> charged_choice() const { return charged_; }
-  // Of one choice: the whole prompt as that choice had it, and its own answer.
+  // One choice's counts: the whole prompt as that choice had it, and its own answer.
   TokenCounts Choice(int choice) const;
-  // What the choice is charged for: its answer, and the prompt if it is the charged choice.
+  // The choice's charged counts: its answer, and the prompt if it is the charged choice.
   TokenCounts Charged(int choice) const;
-  // Of the request: its prompt once, and all answers. Zero unless counted().
+  // The request's counts: its prompt once, and all answers. Zero unless counted().
   TokenCounts Total() const;
 
  private:

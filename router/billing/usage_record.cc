@@ -56,7 +56,7 @@ std::string AuditLine(const UsageRecord& record) {
   if (record.migrations > 0) line["migrations"] = record.migrations;
   if (record.removed_context_tokens > 0) line["removed_context_tokens"] = record.removed_context_tokens;
   if (record.clamped_max_tokens > 0) line["clamped_max_tokens"] = record.clamped_max_tokens;
-  // What is no UTF-8 (a certificate's name) is replaced, not thrown at.
+  // Bytes that are no UTF-8 (a certificate's name) are replaced and don't throw.
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

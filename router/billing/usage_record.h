@@ -26,7 +26,7 @@ struct UsageRecord {
   std::string model;   // empty: the request was refused before one was found
   std::string build;   // v1::Started.build; empty: no worker accepted the request
   absl::StatusCode code = absl::StatusCode::kOk;
-  // Of the choices that ended well, in the order in which they did.
+  // Reasons of the choices that ended well, in the order in which they did.
   std::vector<std::string> finish_reasons;
   // A worker accepted the request, so what it used counts.
   bool counted = false;
@@ -45,7 +45,7 @@ struct UsageRecord {
   // Seconds.
   std::optional<double> ttft;
   double e2e = 0;
-  // What a classifier found, of all choices together; nothing: none was asked. Its tokens are in no other
+  // A classifier's findings for all choices together; nothing: none was asked. Its tokens are in no other
   // count.
   struct Moderation {
     bool flagged = false;
@@ -55,10 +55,10 @@ struct UsageRecord {
     int64_t tokens = 0;
   };
   std::optional<Moderation> moderation;
-  // Of the choice that ended last.
+  // Workers of the choice that was placed, or ended, last.
   std::string decode_worker, prefill_worker;
   int migrations = 0;
-  // What was done to make the conversation fit into the context (v1::Overflow); 0: nothing.
+  // How the conversation was made to fit into the context (v1::Overflow); 0: unchanged.
   int64_t removed_context_tokens = 0;
   int64_t clamped_max_tokens = 0;
 };

@@ -11,7 +11,7 @@
 
 namespace baton::router::discovery {
 
-// What others bring to the thread.
+// Input that others post to the thread.
 struct Discovery::Inbox {
   struct Answered {
     std::string host;

@@ -69,7 +69,7 @@ std::optional<Roster::News> Roster::OnAnswer(const std::string& host, const Reso
   Name& name = found->second;
   name.asked = false;
   name.answered = true;
-  // What it was asked before a worker was lost may be what was true before.
+  // An answer to a question from before a worker was lost may be stale.
   name.due = std::exchange(name.hurried, false) ? std::max(now, name.asked_at + kMinGap) : now + every_;
   std::string trouble;
   if (answer.ok() && !answer->empty()) {

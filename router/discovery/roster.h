@@ -36,7 +36,7 @@ class Roster {
 
   Roster(Lists given, absl::Duration every);
 
-  // What the fleet file says now.
+  // Sets the fleet file's present content.
   void SetFile(Lists file);
   // A worker was lost: DNS may know of it already.
   void Hurry();

@@ -24,7 +24,7 @@
 
 namespace baton::router {
 
-// What was decided about one choice, and what is to be booked for it.
+// The decision about one choice, with what to book for it.
 struct PlacementPlan {
   placement::Selection selection;
   // The slots of the selected decode worker, and of the first of the selected prefill workers.
@@ -34,11 +34,11 @@ struct PlacementPlan {
   // selected prefill workers, to hold.
   int64_t decode_matched = 0;
   int64_t prefill_matched = 0;
-  // Of the prompt, on the worker that computes it: tokens to compute behind cached ones. At least one token
-  // is computed.
+  // Tokens of the prompt on the worker that computes it: those to compute, behind cached ones. At least one
+  // token is computed.
   int64_t uncached_tokens = 0;
   int64_t cached_tokens = 0;
-  // Whether predictions could be trusted when this was decided (TtftDeadlines::Observe).
+  // Predictions could be trusted when this was decided (TtftDeadlines::Observe).
   bool trusted = false;
 };
 
@@ -77,7 +77,7 @@ class DispatchCore {
   // Other states keep the confirmed_blocks that they have.
   void Match(std::span<const kv::BlockHash> chain, std::span<placement::WorkerState> decode,
              std::span<placement::WorkerState> prefill, std::span<placement::WorkerState> leaving = {});
-  // What the last Match found.
+  // The last Match's results.
   const index::Matches& matches() const { return matches_; }
 
   // The policy's selection. `decode` is not empty.
@@ -87,7 +87,7 @@ class DispatchCore {
   // `deadline` is the client's, or InfiniteFuture.
   TtftEstimate Estimate(absl::Time deadline, absl::Time arrival,
                         const placement::Prediction& predicted) const;
-  // Whether the first token is predicted too late. Never while nothing runs (not `busy`): then the request is
+  // True if the first token is predicted too late. Never while nothing runs (not `busy`): then the request is
   // tried, and its outcome corrects a prediction that is too long. Nor once it is late already: that is for
   // the queue to answer.
   static bool TooLate(const TtftEstimate& estimate, absl::Time now, bool busy);

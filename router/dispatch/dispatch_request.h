@@ -30,7 +30,7 @@ struct DispatchRequest {
   // The number of its model among the models' meters, if that has limits of its own.
   std::optional<admission::TenantId> model;
   int choices = 1;
-  // What the policy knows of it; the dispatcher fills in `now`.
+  // The policy's view of it; the dispatcher fills in `now`.
   placement::Request placement;
   std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
   // The decode worker that ran its session's last prompt, if that is known: for Placement.last_worker.
@@ -39,7 +39,7 @@ struct DispatchRequest {
   bool debug = false;
   int64_t bytes = 0;  // of the prompt, per choice
   int priority = 0;
-  // Of the client, on the dispatcher's clock.
+  // The client's, on the dispatcher's clock.
   absl::Time deadline = absl::InfiniteFuture();
   // Called once per choice with its placement or with why there is none, unless the choice was withdrawn
   // before; without a lock held, on any thread, possibly before Submit returns.

@@ -48,14 +48,14 @@ class Dispatcher {
  public:
   struct Options {
     admission::Queue::Limits limits;
-    // Of the tenants, shared with the dispatchers of other fleets; null: its own.
+    // The tenants' meters, shared with the dispatchers of other fleets; null: its own.
     std::shared_ptr<admission::Meters> meters = nullptr;
-    // Of the models that have limits for all tenants together; null: none has.
+    // Meters of models that have limits for all tenants together; null: none has.
     std::shared_ptr<admission::Meters> models = nullptr;
     // Choices that this router puts on one decode worker at a time.
     int64_t worker_concurrency = 256;
     absl::Duration max_wait = absl::Seconds(120);
-    // What the first token of a request without a deadline may take (admission/ttft_deadlines.h).
+    // Time for the first token of a request without a deadline (admission/ttft_deadlines.h).
     absl::Duration default_ttft = absl::InfiniteDuration();
     // How long after the start to wait for workers that have not answered yet, before saying that none is up.
     absl::Duration settle_patience = absl::Seconds(3);

@@ -18,7 +18,7 @@
 
 namespace baton::router {
 
-// What has become of the decode worker that ran a session's last prompt.
+// State of the decode worker that ran a session's last prompt.
 struct LastWorker {
   bool here = false;   // in the fleet
   int64_t blocks = 0;  // leading blocks of the new prompt that it is known or expected to hold

@@ -8,7 +8,7 @@
 namespace baton::router {
 namespace {
 
-// What changes when a file's content does.
+// A text that changes when the file's content does.
 std::string VersionOf(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return "";

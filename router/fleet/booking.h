@@ -15,7 +15,7 @@ namespace baton::router::fleet {
 
 class Fleet;
 
-// What a request weighs.
+// A request's weight.
 struct Work {
   Work(int64_t tokens) : context_tokens(tokens), uncached_tokens(tokens) {}  // NOLINT: tests book tokens
   int64_t context_tokens = 0;                                                // of its prompt

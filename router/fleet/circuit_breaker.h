@@ -16,7 +16,7 @@ class CircuitBreaker {
  public:
   static constexpr absl::Duration kPatience = absl::Milliseconds(250);
 
-  // Whether a request may go to the worker now.
+  // True if a request may go to the worker now.
   bool Allows(absl::Time now) const;
   // A request goes there. True if it is the trial of a half-open breaker.
   bool Pass();

@@ -35,7 +35,7 @@ namespace baton::router::fleet {
 struct View {
   std::vector<std::shared_ptr<Worker>> decode;
   std::vector<std::shared_ptr<Worker>> prefill;
-  // Those of both roles that drain: they take no requests, and peers can fetch what they hold.
+  // Draining workers of both roles: they take no requests, and peers can fetch what they hold.
   std::vector<std::shared_ptr<Worker>> leaving;
   // With the tenant's salt, the source of the roots of their block hashes. While there are no workers, as it
   // was; empty: there was none yet, or they do not say.
@@ -53,7 +53,7 @@ class Fleet {
     Role role = Role::kDecode;
     std::shared_ptr<grpc::Channel> channel = nullptr;
   };
-  // What is known of where workers should be.
+  // Knowledge of where workers should be.
   struct Listing {
     // Every source has answered or failed at least once.
     bool complete = true;
@@ -64,7 +64,8 @@ class Fleet {
     std::string router_id;
     std::vector<Endpoint> endpoints;  // from the start; their numbers are 0, 1, ...
     Listing listing = {};
-    // Of the router's own model folder; a worker that serves another vocabulary is left out. 0: not checked.
+    // Size in the router's own model folder; a worker that serves another vocabulary is left out. 0: not
+    // checked.
     int64_t vocabulary = 0;
     // The folder's text::TokenizerDigest and model::EndsDigest, compared in the same way with those that a
     // worker tells. Empty: not checked.
@@ -126,7 +127,7 @@ class Fleet {
     WorkerSlot slot;
     Incarnation incarnation;
     bool arrived = false;  // else it has left the slot
-    // What one that arrives says that its steps take, if it does and that can be.
+    // An arriving worker's report of its steps' cost, if there is one and it is plausible.
     std::optional<forecast::StepCost> step_cost = {};
     friend bool operator==(const Move&, const Move&) = default;
   };
@@ -155,7 +156,7 @@ class Fleet {
   };
   // As many digests of templates are kept of a worker.
   static constexpr size_t kMaxTemplates = 4;
-  // What an event says of blocks, to be told to the index once the lock is released: the events of an
+  // An event's changes of blocks, to be told to the index once the lock is released: the events of an
   // endpoint come one after the other.
   struct BlockNews {
     WorkerSlot slot;

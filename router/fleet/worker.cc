@@ -15,7 +15,7 @@ constexpr uint64_t kMaxReported = uint64_t{1} << 48;
 
 int64_t Bounded(uint64_t reported) { return static_cast<int64_t>(std::min(reported, kMaxReported)); }
 
-// Likewise, of peers; and what a rate or a number of seconds may be.
+// The same for the number of peers; and the bounds of a rate and of a number of seconds.
 constexpr int kMaxPeers = 256;
 constexpr double kMinRate = 1e3, kMaxRate = 1e15, kMaxBase = 60;
 

@@ -105,11 +105,11 @@ class Worker {
   bool heard() const { return heard_.load(std::memory_order_relaxed); }
   void SetHeard(bool heard) { heard_.store(heard, std::memory_order_relaxed); }
 
-  // What the worker says about itself. Also half-opens its circuit breaker, if that is open.
+  // Takes the worker's report on itself. Also half-opens its circuit breaker, if that is open.
   void Report(const baton::fleet::v1::Load& load, std::string_view router_id);
 
-  // What it says that hand-offs to it take: replaces what it said before. Numbers that no link has are left
-  // out.
+  // Takes its report on the cost of hand-offs to it, which replaces the one before. Numbers that no link has
+  // are left out.
   void ReportPeers(const google::protobuf::RepeatedPtrField<baton::fleet::v1::PeerRate>& rates);
   // By peer, in ascending order. Never null.
   std::shared_ptr<const std::vector<placement::PeerCost>> peer_costs() const;
@@ -135,7 +135,7 @@ class Worker {
   int64_t TotalBlocks() const { return total_blocks_.load(std::memory_order_relaxed); }
   int64_t FreeBlocks() const { return free_blocks_.load(std::memory_order_relaxed); }
   int64_t CachedBlocks() const { return cached_blocks_.load(std::memory_order_relaxed); }
-  // Of the cached ones.
+  // Cached blocks with a lease.
   int64_t LeasedBlocks() const { return leased_blocks_.load(std::memory_order_relaxed); }
   // Prompts of this router's that it has given no first token for.
   int64_t PromptsBooked() const { return prompt_count_.load(std::memory_order_relaxed); }

@@ -40,7 +40,7 @@ class HotPrefixes {
     double error = 0;  // of that, what may be others'
   };
 
-  // What a placement at `now` weighs, with scale_ as the moment at which it weighs 1.
+  // The weight of a placement at `now`; one at scale_ weighs 1.
   double Weight(absl::Time now) const;
 
   std::vector<Entry> entries_;

@@ -31,7 +31,7 @@ class PrefixIndex::Walk {
     std::copy(live.begin(), live.end(), many_.begin());
   }
 
-  // Those who don't hold the next block, whose set is `name`, have `length` blocks.
+  // Drops workers that lack the next block, whose set is `name`: they have `length` blocks.
   void Keep(SlotSets::Name name, uint32_t length) {
     if (few_count_ >= 0) {
       KeepFew(name, length);

@@ -42,7 +42,7 @@ struct Matches {
 class PrefixIndex {
  public:
   struct Options {
-    // Of everything here. An empty index takes 700 KiB; sets that shrink may take 704 KiB beyond it.
+    // Bound on all memory here. An empty index takes 700 KiB; sets that shrink may take 704 KiB beyond it.
     int64_t max_bytes = int64_t{1} << 30;
     // Unconfirmed (worker, block) pairs.
     int64_t max_speculative = int64_t{1} << 18;
@@ -80,8 +80,8 @@ class PrefixIndex {
   // has changed since may be told a little wrong.
   int64_t Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> run) const;
 
-  // What is due: speculations to drop, entries of the departed to sweep up. A bounded amount of work; true if
-  // there is more. Call it now and then.
+  // Drops due speculations and sweeps up entries of the departed. A bounded amount of work; true if there is
+  // more. Call it now and then.
   bool Maintain(absl::Time now);
 
   Stats stats() const;

@@ -75,7 +75,7 @@ Segment::Entry* Segment::LastCold() {
 }
 
 void Segment::Erase(Entry* entry) {
-  // What was pushed beyond its home moves one back.
+  // Entries pushed beyond their home move one back.
   size_t at = entry - entries_.data();
   while (at + 1 < entries_.size() && entries_[at + 1].set != SlotSets::kEmpty &&
          Home(entries_[at + 1].order) <= at) {

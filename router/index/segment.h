@@ -70,7 +70,7 @@ class Segment {
   // A few more places at the end.
   void Extend();
   static constexpr int64_t kExtension = 8 * sizeof(Entry);
-  // Of those at a crowded end, the last that is not marked as used, or the very last.
+  // The last entry at a crowded end that is not marked as used, or the very last.
   Entry* LastCold();
   void Erase(Entry* entry);
 

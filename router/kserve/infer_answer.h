@@ -23,7 +23,7 @@ class InferAnswer {
   inference::ModelInferResponse Last();
 
  private:
-  // What has gathered, as a message.
+  // Takes the gathered output as a message.
   inference::ModelInferResponse Take();
 
   const ReplyShape shape_;

@@ -214,7 +214,7 @@ absl::StatusOr<std::optional<T>> Either(
   return value.has_value() ? value : other;
 }
 
-// What other servers have and this one has not, where it asks for something.
+// Refuses inputs that only other servers support, where they ask for something.
 absl::Status RefuseUnserved(InputTensors& inputs) {
   struct Count {
     const char* name;

@@ -12,7 +12,7 @@
 
 namespace baton::router::kserve {
 
-// What the messages of an answer hold.
+// Content of an answer's messages.
 struct ReplyShape {
   std::string id;
   std::string model;
@@ -41,7 +41,7 @@ absl::StatusOr<InferRequest> ReadInferRequest(const inference::ModelInferRequest
 // NOT_FOUND: the protocol's versions of a model are one, "1".
 absl::Status CheckVersion(std::string_view version);
 
-// What ModelMetadata tells of any model.
+// A tensor in any model's ModelMetadata.
 struct TensorInfo {
   const char* name;
   const char* datatype;

@@ -27,7 +27,7 @@ struct PhaseSeconds {
   double Sum() const { return admit + decode_queue + prefill_queue + prefill + transfer + first_token; }
 };
 
-// What an answer has to keep to count as goodput.
+// Limits that an answer must keep to count as goodput.
 struct Slo {
   double ttft_seconds = 2;
   double tpot_seconds = 0.05;
@@ -63,7 +63,7 @@ class Probe {
   // A call that authentication refused.
   void Denied(const std::string& reason);
   void Queued(int64_t count, int64_t bytes);
-  // What counts placements: to be looked up once, and not for each of them.
+  // The counter of placements: to be looked up once, not for each of them.
   prometheus::Counter& Placements(const std::string& policy, const std::string& reason);
   prometheus::Counter& FetchesNotPlanned(const std::string& why);
   // A placement: prompt tokens, and those that the chosen workers were expected to hold; at the end, those

@@ -10,7 +10,7 @@
 
 namespace baton::router {
 
-// Of a fleet, with what this router keeps waiting for it.
+// A fleet's load, with requests waiting in this router.
 struct FleetLoad {
   int64_t waiting = 0;  // requests without a place in a batch
   int64_t running = 0;

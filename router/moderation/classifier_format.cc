@@ -152,7 +152,7 @@ std::string_view WordAt(std::string_view text, const std::vector<std::string_vie
   return found == words.end() ? std::string_view() : *found;
 }
 
-// Whether a token begins one of the words, whatever white space stands before it.
+// True if a token begins one of the words, ignoring white space before it.
 bool Begins(std::string_view token, const std::vector<std::string_view>& words) {
   const std::string_view bare = Bare(token);
   return !bare.empty() && std::any_of(words.begin(), words.end(), [&](std::string_view word) {
@@ -206,7 +206,7 @@ std::vector<std::string> NamedCategories(const ClassifierFormat& format, std::st
     if (name.empty() || name == "None") continue;
     const auto known = std::find_if(format.categories.begin(), format.categories.end(),
                                     [&](const auto& category) { return category.first == name; });
-    // What a classifier makes up is no name; it stays short.
+    // A name that the classifier invents is cut short.
     names.emplace_back(known != format.categories.end() ? known->second : name.substr(0, 64));
   }
   return names;

@@ -37,7 +37,7 @@ struct ClassifierFormat {
   std::vector<std::pair<std::string_view, std::string_view>> categories = {};
   // Tokens that a verdict takes at most.
   int max_tokens = 1;
-  // What the template must write into every prompt, which shows that it is this family's.
+  // Texts that this family's template writes into every prompt, by which it is recognised.
   std::vector<std::string_view> proof = {};
 };
 
@@ -51,7 +51,7 @@ const ClassifierFormat* FindClassifierFormat(std::string_view name);
 absl::StatusOr<Verdict> ReadVerdict(const ClassifierFormat& format, const Question& question,
                                     std::string_view text, std::span<const v1::StepLogprobs> steps);
 
-// Of all questions: flagged if any is, and their categories.
+// The verdict on all questions: flagged if any is, with their categories.
 Verdict Together(std::span<const Verdict> verdicts);
 
 }  // namespace baton::router::moderation

@@ -1,4 +1,4 @@
-// What of a message a classifier reads. Pure functions, any thread.
+// The text of a message that a classifier reads. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>

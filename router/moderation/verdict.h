@@ -1,4 +1,4 @@
-// What the stage of moderation asks a classifier, and what it hears. The classifier itself is behind the
+// The moderation stage's questions to a classifier, and its verdicts. The classifier itself is behind the
 // Moderator: a model that this router serves (router/api/classifier.h), a test's script otherwise.
 #pragma once
 
@@ -20,10 +20,10 @@ struct Tenant;
 namespace baton::router::moderation {
 
 struct Passage {
-  // What is judged: a user's message, or an answer to one.
+  // The judged text: a user's message, or an answer to one.
   std::string text;
   bool answer = true;
-  // Of an answer: the message that it answers, as far as it is known.
+  // For an answer, the message that it answers, as far as it is known.
   std::string question;
 };
 
@@ -34,7 +34,7 @@ struct Category {
 
 struct Verdict {
   bool flagged = false;
-  // Of harm, if it is flagged; else of what it was asked for by name, with low scores, if it was.
+  // The harms found, if it is flagged; else the categories asked for by name, if any, with low scores.
   std::vector<Category> categories;
   // That the classifier read and wrote.
   int64_t tokens = 0;

@@ -31,21 +31,20 @@ struct Booked {
   uint64_t request = 0;  // whose it is, for the bookkeeper
 };
 
-// What shipping to a decode worker takes from one prefill worker, by what it has seen: seconds, and seconds
-// per token.
+// Observed cost of shipping from one prefill worker to a decode worker: seconds, and seconds per token.
 struct PeerCost {
   uint64_t peer = 0;  // WorkerState.key
   double base = 0;
   double token = 0;
 };
 
-// What reading blocks from a worker's disk takes: seconds, and seconds per token.
+// Cost of reading blocks from a worker's disk: seconds, and seconds per token.
 struct DiskCost {
   double base = 0;
   double token = 0;
 };
 
-// What is known of a worker when a request is placed.
+// State of a worker when a request is placed.
 struct WorkerState {
   WorkerSlot slot;
   // Its place in the prefix index for the blocks on its disk; absent: it keeps none there.
@@ -53,16 +52,16 @@ struct WorkerState {
   // Longest prefix of the request's chain that it holds or, by an earlier placement, is expected to hold, in
   // blocks.
   int64_t matched_blocks = 0;
-  // Of those, what it has said itself that it holds: what it could use, or a peer fetch, now. Known of decode
-  // workers, and of prefill workers that serve fetches and hold most of the prefix; 0 of others.
+  // The part that it has reported itself: it could use it, or a peer fetch it, now. Known of decode workers,
+  // and of prefill workers that serve fetches and hold most of the prefix; 0 of others.
   int64_t confirmed_blocks = 0;
   // Longest prefix of the chain that it has on its disk. They may be in memory too.
   int64_t disk_blocks = 0;
   DiskCost disk_cost;
   // Uncached prompt tokens that wait or are computed there: reported, and booked but not yet reported.
   int64_t queued_tokens = 0;
-  // Those of them that this router has booked, one by one, in any order. May be empty: then queued_tokens is
-  // all that is known.
+  // The part booked by this router, one by one, in any order. May be empty: then queued_tokens is all that is
+  // known.
   std::span<const Booked> booked;
   // Since when it has been busy with one of them: its last first token, or when it was booked while idle.
   absl::Time busy_since = absl::InfiniteFuture();
@@ -97,7 +96,7 @@ struct WorkerState {
 
 using Workers = std::span<const WorkerState>;
 
-// What is known of a request when it is placed.
+// State of a request when it is placed.
 struct Request {
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;
@@ -174,7 +173,7 @@ struct Selection {
   Reason reason = Reason::kLoad;
 };
 
-// What a request really took, for learning. Absent parts are negative.
+// The measured cost of a request, for learning. Absent parts are negative.
 struct Outcome {
   // Where the prompt was computed: a prefill worker's slot or the decode worker's own.
   WorkerSlot prefill;
@@ -191,7 +190,7 @@ struct Outcome {
   double step_seconds = -1;
   double batch = 0;
   double context_tokens = 0;
-  // What the request got in the end.
+  // Length of the whole answer.
   int64_t output_tokens = -1;
 };
 
@@ -206,8 +205,8 @@ class Policy {
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
   virtual Selection Select(const Request& request, Workers decode, Workers prefill) = 0;
   virtual void Observe(const Outcome&) {}
-  // What a worker on this slot says that its steps take, before anything was observed of it. Ignored if
-  // something was, or if OnWorkerBack restored it.
+  // Takes a worker's own report of its steps' cost, before anything was observed of it. Ignored if something
+  // was, or if OnWorkerBack restored it.
   virtual void Introduce(WorkerSlot, const forecast::StepCost&) {}
   // The worker of this incarnation leaves the slot: what was learnt of it is kept, in case it comes back on
   // another slot. OnSlotFreed follows.

@@ -11,7 +11,7 @@
 namespace baton::router::placement {
 namespace {
 
-// Of decode steps, until one has been seen.
+// Cost of decode steps, until one has been seen.
 constexpr Weights kStepPrior = {10e-3, 50e-6, 50e-9};
 
 constexpr double kNoise = 0.01;
@@ -47,7 +47,7 @@ std::optional<bool> RuleSaysLocal(const Request& request, const WorkerState& dec
   return rest <= *decoder.local_prefill_tokens;
 }
 
-// Of the prefix that its disk has beyond `here` tokens. None of it: 0.
+// Seconds to load the prefix that its disk has beyond `here` tokens; 0 if there is none.
 double LoadSeconds(const WorkerState& worker, int64_t here, int64_t there) {
   if (there <= here) return 0;
   return worker.disk_cost.base + worker.disk_cost.token * static_cast<double>(there - here);
@@ -269,7 +269,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
   const WorkerState& worker = prefill[at];
   // Where nothing tells pairs apart, shipping is taken to be hidden behind compute everywhere.
   const double ship = ships.Seconds(worker, missing, Transfer(missing)).value_or(0);
-  // Who waits there waits for what this adds. It is what sends long prompts behind each other.
+  // Requests there wait for what this one adds. This term sends long prompts behind each other.
   const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
                        std::max(0.0, static_cast<double>(worker.requests()));
   const double broken = BrokenLeases(request, worker, 0);

@@ -29,10 +29,10 @@ class PrefixAffinity final : public Policy {
     double displacement = 0.3;
     // A second of local prefill: its blocks stay on a decode worker, where later prompts do not find them.
     double lost_reuse = 0.6;
-    // What a transfer takes before one was observed: seconds, and seconds per token.
+    // Cost of a transfer before one was observed: seconds, and seconds per token.
     double transfer_base = 3e-3;
     double transfer_token = 6e-6;
-    // What prefill workers order their queues by.
+    // Targets by which prefill workers order their queues.
     forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
     // Seconds that decode workers keep a step with rows of prompts within, while answers run.
     double slo_tpot = forecast::kDefaultSloTpot;
@@ -84,8 +84,8 @@ class PrefixAffinity final : public Policy {
   Candidate Score(const Request& request, Workers prefill, size_t at, int64_t fetchable,
                   const ShipForecast& ships, int64_t missing) const;
 
-  // Of the workers that have confirmed `blocks` leading blocks of the prompt, the least loaded of those in
-  // the link's domain of the one that fetches, else of all.
+  // The least loaded worker that has confirmed `blocks` leading blocks of the prompt: in the link domain of
+  // the one that fetches, else anywhere.
   std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, Workers leaving, int64_t blocks,
                                  const WorkerState& fetcher, uint64_t tie_key) const;
   static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection);
@@ -96,7 +96,7 @@ class PrefixAffinity final : public Policy {
   const Options options_;
   const uint64_t seed_;
   uint64_t next_tie_key_ = 0;
-  // What is kept of workers that left; the oldest is dropped first.
+  // Entries of workers that left; the oldest is dropped first.
   static constexpr size_t kMaxKept = 1024;
 
   WorkerCosts<PrefillFit> prefills_;

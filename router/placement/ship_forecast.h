@@ -12,7 +12,7 @@ namespace baton::router::placement {
 
 class ShipForecast {
  public:
-  // Of a transfer within a domain, until one was seen, against one between two.
+  // Cost of a transfer within a domain, until one was seen, relative to one between two.
   static constexpr double kNearShare = 0.25;
 
   ShipForecast(const WorkerState& decode, Workers prefill);

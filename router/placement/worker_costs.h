@@ -43,7 +43,7 @@ class PrefillFit : public forecast::PrefillForecast {
   PrefillFit(const Weights& weights, forecast::Of of)
       : PrefillForecast({.base = weights[0], .token = weights[1], .pair = weights[2]}, of) {}
 };
-// Of a decode step: of 1, the answers in it, and the tokens that they attend to.
+// Fit of a decode step's cost over 1, the answers in it, and the tokens that they attend to.
 class StepFit : public forecast::LinearFit<3> {
  public:
   StepFit(const Weights& weights, forecast::Of of) : LinearFit(weights, {1, 100, 1e5}, of) {}
@@ -86,7 +86,7 @@ class WorkerFactors {
   bool Knows(WorkerSlot slot) const {
     return slot.value() < entries_.size() && entries_[slot.value()].has_value();
   }
-  // What is known of the worker of a slot goes and comes back.
+  // Saves and restores the entry of a slot's worker.
   std::optional<Entry> Get(WorkerSlot slot) const {
     return Knows(slot) ? entries_[slot.value()] : std::nullopt;
   }

@@ -22,11 +22,11 @@ namespace baton::router::store {
 struct StoreOptions {
   StoreAddress address;
   std::string password_file;  // read for each connection; empty: none is needed
-  // Of connecting, and of each answer.
+  // Limit for connecting, and for each answer.
   absl::Duration patience = absl::Milliseconds(500);
 };
 
-// What a command gave: a number, a text or a list. Nothing of these: nil.
+// A command's result: a number, a text or a list. Nothing of these: nil.
 struct Reply {
   int64_t number = 0;
   std::string text;

@@ -25,7 +25,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(2);
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(500);
 // A router that was not heard of for so long shares no limits any more.
 constexpr char kForgetRouterSeconds[] = "10";
-// Of each: their keys are limits by tenant.
+// Names of the limits; a bucket's key is a tenant and a limit.
 constexpr std::string_view kLimitNames[admission::kLimits] = {"requests", "prompt_tokens", "output_tokens",
                                                               "quota"};
 

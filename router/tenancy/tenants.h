@@ -35,11 +35,11 @@ struct Tenant {
   bool control_tokens_in_text = false;
   // The router's own, for what it asks in others' names: it may use every model.
   bool internal = false;
-  // What its requests have at least; nothing: as the router has it for all.
+  // Its requests' minimum; nothing: the router's for all.
   std::optional<moderation::Rules> moderation = {};
 };
 
-// What a credentials shows of itself, on whichever transport.
+// A caller's credentials, on any transport.
 struct Credentials {
   std::string_view key;  // empty: none
   std::vector<std::string> certificate_names;
@@ -47,7 +47,7 @@ struct Credentials {
   size_t metadata_bytes = 0;
 };
 
-// Who is calling.
+// The caller.
 struct Caller {
   std::shared_ptr<const Tenant> tenant;  // null: a stranger
   // The id of the API key, or the name in the certificate, by which the tenant was found; empty: anonymous.
@@ -76,7 +76,7 @@ class Tenants {
   using OnTenant = std::function<void(const Tenant&)>;
 
   static absl::StatusOr<std::unique_ptr<Tenants>> Open(const Options& options, OnTenant on_tenant);
-  // Who is calling, by key, else by certificate, else anonymously. Nothing, and why, for a stranger.
+  // Finds the caller by key, else by certificate, else anonymously. Nothing, and why, for a stranger.
   Caller Identify(const Credentials& credentials, Denied* denied) const;
 
   // Looks at the file every `interval` from now on.

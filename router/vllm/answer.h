@@ -17,7 +17,7 @@ class Answer {
  public:
   explicit Answer(AnswerShape shape) : shape_(std::move(shape)) {}
 
-  // What the client of a stream gets for the next message; nothing: it says nothing to it.
+  // The piece of a stream for the next message; nothing: the client gets none.
   std::optional<::vllm::GenerateResponse> Piece(const v1::GenerateResponse& response);
   // The last message of a stream that the client has ended from elsewhere.
   ::vllm::GenerateResponse Aborted();

@@ -13,7 +13,7 @@
 namespace baton::router::vllm {
 namespace {
 
-// Who calls, beyond the life of the call's metadata.
+// The caller, beyond the life of the call's metadata.
 struct Owner {
   std::string key;
   std::vector<std::string> certificate_names;
@@ -31,8 +31,8 @@ struct Owner {
   }
 };
 
-// What both calls do with their bytes: the request, what its answer looks like, and then its name among those
-// that run. `end`: of the call, which may be gone by then; it may come at once.
+// Both calls' reading of their bytes: fills the request and its answer's shape, then enters its name among
+// those that run. `end`: of the call, which may be gone by then; it may come at once.
 absl::Status Read(const grpc::ByteBuffer& bytes, bool stream, const CallContext& context, const Owner& owner,
                   RunningRequests& running, RunningRequests::End end, v1::GenerateRequest* request,
                   std::optional<Answer>* answer, RunningRequests::Guard* guard) {

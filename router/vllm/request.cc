@@ -10,7 +10,7 @@
 namespace baton::router::vllm {
 namespace {
 
-// What max_new_tokens means in that protocol when it is absent.
+// That protocol's max_new_tokens when it is absent.
 constexpr uint32_t kDefaultTokens = 20;
 constexpr uint32_t kMaxToken = std::numeric_limits<int32_t>::max();
 

@@ -15,7 +15,7 @@ namespace baton::router::vllm {
 // The names of requests are kept while these run.
 inline constexpr size_t kMaxRequestId = 256;
 
-// What the messages of an answer hold.
+// Content of an answer's messages.
 struct AnswerShape {
   bool text = true;
   bool token_ids = false;

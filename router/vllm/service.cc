@@ -16,9 +16,9 @@ namespace {
 using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 
-// Of that protocol.
+// Version of that protocol.
 constexpr char kApiVersion[] = "1";
-// Of one call.
+// Bound on the requests of one Abort call.
 constexpr int kMaxAborts = 1000;
 
 grpc::ServerUnaryReactor* Ended(CallbackServerContext* context, const absl::Status& status) {

@@ -32,7 +32,7 @@ class BlocksService final : public fleet::v1::Blocks::CallbackService {
   std::atomic<FetchId> next_id_ = 1;
 };
 
-// What a peer asks, checked, without the functions. FAILED_PRECONDITION: the fingerprints differ;
+// A peer's request, checked, without the functions. FAILED_PRECONDITION: the fingerprints differ;
 // INVALID_ARGUMENT names the field.
 absl::StatusOr<ServedFetch> ParseRequest(const fleet::v1::FetchRequest& request,
                                          const engine::Engine& engine);

@@ -17,7 +17,7 @@ class DiskProbe {
   // A cached block was not written: it is not worth it, or there is no room for it on its way.
   void NotWorthIt() { not_worth_it_.Increment(); }
   void NoRoom() { no_room_.Increment(); }
-  // What the tier has counted since its start.
+  // Takes the tier's counts since its start.
   void Observe(const kv::tier::DiskTier::Counts& counts);
 
  private:

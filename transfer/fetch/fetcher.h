@@ -42,12 +42,12 @@ class Fetcher {
 
   // Predicted seconds of a fetch of so many blocks, learnt from earlier fetches.
   double Seconds(int64_t blocks) const;
-  // Of these, what each block takes beyond the first.
+  // Its parts: seconds per block, and per fetch.
   double BlockSeconds() const { return seconds_.weights()[1]; }
   double BaseSeconds() const { return seconds_.weights()[0]; }
-  // Whether to begin one: it spares `saved` seconds of computing, which would begin in `wait` seconds.
+  // True if one should begin: it spares `saved` seconds of computing, which would begin in `wait` seconds.
   bool Worthwhile(const fleet::v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const;
-  // Whether to go on waiting for what it still lacks rather than compute that in `saved` seconds.
+  // True if waiting for the missing blocks beats computing them in `saved` seconds.
   bool WorthWaiting(const Fetch& fetch, double saved) const;
 
   // Asks `peer` for hashes[i] to be put into blocks[i], which the caller holds; both of one length, at least

@@ -11,8 +11,8 @@
 
 namespace baton::fetch {
 
-// What the metrics of a tier have names of: kDiskName or kSharedName. Of the names of one metric, the tier's;
-// and the disk's help, with the tier's name in the place of "disk".
+// The name of a metric for a tier (kDiskName or kSharedName); and the disk's help, with the tier's name in
+// the place of "disk".
 const char* NameOf(std::string_view tier, const char* disk, const char* shared);
 std::string HelpOf(const char* tier, const char* help);
 
@@ -47,7 +47,7 @@ class Probe : public FetchProbe {
  public:
   Probe(telemetry::Metrics& metrics, std::string_view link);
 
-  // Of peers' fetches from here.
+  // Outcomes of peers' fetches from here.
   enum class Served { kOk, kMissed, kCancelled, kRefused, kFailed };
   void Serve(Served outcome, int64_t blocks, int64_t bytes);
   void Serving(size_t now);

@@ -10,7 +10,7 @@
 namespace baton::fetch {
 namespace {
 
-// What a busy worker may copy at once after a long step.
+// Longest copying at once by a busy worker after a long step.
 constexpr absl::Duration kMostCredit = absl::Milliseconds(1);
 
 }  // namespace
@@ -95,7 +95,7 @@ bool WriteBehind::Step(bool busy) {
   last_step_ = now;
   bool more = false;
   while (engine_.pool().HasNextCached()) {
-    // Those that can't be copied now stay where they are: they may still be there then.
+    // Blocks that can't be copied now stay cached and may still be there later.
     if (budget_ <= 0 || (busy && credit_ <= absl::ZeroDuration())) {
       more = true;
       break;
@@ -114,7 +114,7 @@ bool WriteBehind::Step(bool busy) {
     if (busy) credit_ -= now - then;
   }
   for (Target& target : targets_) target.probe.Observe(target.tier.counts());
-  // What is left of it is for blocks that are evicted before the next step.
+  // The rest of the budget is for blocks that are evicted before the next step.
   return more;
 }
 

@@ -27,13 +27,13 @@
 namespace baton::fetch {
 
 struct WriteBehindOptions {
-  // Of computing a block, as part of a prompt.
+  // Seconds to compute a block, as part of a prompt.
   double compute_seconds = 0;
   // Writes every block that becomes cached: for tests and benchmarks.
   bool always = false;
-  // What is copied in one step; at least one block.
+  // Bytes copied in one step; at least one block.
   int64_t step_bytes = int64_t{4} << 20;
-  // Of the time, what copying may take while there is other work: what steps become longer by.
+  // The share of time that copying may take while there is other work: steps become longer by it.
   double share = 0.02;
 };
 

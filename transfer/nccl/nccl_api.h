@@ -48,7 +48,7 @@ struct NcclApi {
   std::function<NcclState(Communicator communicator, int64_t& done)> done;
   // Bytes of device memory that the communicator took, as far as is known.
   std::function<int64_t(Communicator communicator)> memory;
-  // Of the communicator's last failure, or of the last one without a communicator (null).
+  // The text of the communicator's last failure, or of the last one without a communicator (null).
   std::function<std::string(Communicator communicator)> last_error;
 };
 

@@ -158,8 +158,8 @@ int64_t NcclLink::Reserve(const protocol::Ticket& ticket, int64_t least, int64_t
   EndReservation(ticket);
   const Share share = ShareOf(ticket.incarnation);
   int64_t bytes = std::min({most, share.bytes - share.used, staging_.longest()});
-  // Who has nothing on its way gets what it needs to go on. Who has waits for a good part of its share,
-  // rather than go on by small pieces.
+  // A peer with nothing in flight gets at least `least`. Others wait for a good part of their share, rather
+  // than go on by small pieces.
   if (share.used == 0) bytes = std::max(bytes, std::min(least, staging_.longest()));
   const bool small = share.used > 0 && bytes < std::min(most, share.bytes / 2);
   if (bytes >= least && !small) {

@@ -45,7 +45,7 @@ namespace baton::transfer {
 
 struct NcclLinkOptions {
   PairOptions pairs;
-  // Of the library: workers whose NCCL differ don't pair, because it refuses to join them.
+  // The library's version: workers whose NCCL differ don't pair, because it refuses to join them.
   int version = 0;
   // Staging memory in all. A receiver of ours that takes its payloads slowly, and a sender, leave the share
   // of one more beside those at work. What is received waits for room.
@@ -57,7 +57,7 @@ struct NcclLinkOptions {
   absl::Duration poll = absl::Microseconds(20), longest_poll = absl::Microseconds(320);
   // A call of NCCL that has not come back after so long is a fault.
   absl::Duration call_deadline = absl::Seconds(30);
-  // What Close does if calls have not come back by then: a thread inside NCCL can't be ended. Empty: it ends
+  // Called by Close if calls have not come back by then: a thread inside NCCL can't be ended. Empty: it ends
   // the process, with an error.
   std::function<void(const std::string& why)> give_up;
 };
@@ -114,7 +114,7 @@ class NcclLink final : public LinkSender, public LinkReceiver {
     Staging::Run staging;  // of a receive: once it is put
     int64_t bytes = 0;     // without the trailer
     uint64_t pack = 0;     // of a send: it may leave once this has ended
-    // Of a receive: since when it waits where it is; and, once its message has come, where it goes.
+    // For a receive: when it began to wait where it is; and, once its message has come, where it goes.
     absl::Time since;
     std::vector<std::span<std::byte>> pieces;
     Done done;
@@ -159,14 +159,14 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   void Clear(const Peer& peer, Lane& lane, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts and completes what can be; true if something happened.
   bool Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those that have been unpacked, in their order, with how that ended. Their memory is given back.
+  // Unpacked transfers, in their order, each with its status. Their memory is given back.
   using Unpacked = std::vector<std::pair<std::shared_ptr<Transfer>, absl::Status>>;
   Unpacked TakeUnpacked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AdvanceLane(const Peer& peer, Lane& lane, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives a receive its staging memory; false if it has to wait for some.
   bool Stage(const Lane& lane, Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a lane may put receives now. Those that may not get their turn in the order in which they asked,
-  // and while one waits, nobody puts more than what it has put.
+  // True if a lane may put receives now. Others get their turn in the order in which they asked, and while
+  // one waits, no lane puts more.
   bool MayReceive(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The transfers of a lane that can be put now, in the order of their numbers, as one group.
   std::vector<TransferMemory> NextGroup(const Peer& peer, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -176,7 +176,7 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   void DropStrays(Lane& lane, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives memory back that nothing touches any more.
   void GiveBackReleased() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What waited for packs that have ended.
+  // Announcements whose packs have ended.
   using Announcements = std::vector<absl::AnyInvocable<void()>>;
   Announcements TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WatchCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -207,10 +207,10 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   // By receiver and ticket: what is left of what was set aside.
   std::map<std::pair<uint64_t, uint64_t>, Staging::Run> reserved_ ABSL_GUARDED_BY(mutex_);
   bool wanted_ ABSL_GUARDED_BY(mutex_) = false;  // more than could be set aside
-  // What an aborted communicator, or a pack whose transfer will not be, may still touch.
+  // Memory that an aborted communicator, or a pack without a transfer, may still touch.
   std::multimap<Meeting, Staging::Run> held_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::pair<uint64_t, Staging::Run>> packing_ ABSL_GUARDED_BY(mutex_);
-  // What the payload is unpacking, by its numbers, in order.
+  // Transfers that the payload is unpacking, by its numbers, in order.
   std::deque<std::pair<uint64_t, std::shared_ptr<Transfer>>> unpacking_ ABSL_GUARDED_BY(mutex_);
   // The last pack, and what waits for packs, in order.
   uint64_t last_pack_ ABSL_GUARDED_BY(mutex_) = 0;

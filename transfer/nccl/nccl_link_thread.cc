@@ -190,7 +190,7 @@ bool NcclLink::Advance() {
     if (!post_([transfer = transfer, status = status] { transfer->done(status); }))
       untold_.push_back(transfer);
   }
-  // Of peers that are forgotten nothing stays.
+  // Lanes of forgotten peers go.
   std::erase_if(lanes_, [this](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !pairs_.state(entry.first).has_value() && !entry.second.busy() && entry.second.strays.empty();
   });

@@ -65,7 +65,7 @@ std::vector<std::string> NcclLog::Read() {
       if (all_ || line.find("NCCL WARN") != std::string_view::npos) lines.emplace_back(line);
     }
     rest_.erase(0, begin);
-    // What has been read takes no memory.
+    // Frees the memory of the part that was read.
     (void)fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, read_);
   }
   return lines;

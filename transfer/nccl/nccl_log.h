@@ -32,9 +32,9 @@ class NcclLog {
   // Counts from here: what there is by now belongs to communicators that are not of interest.
   void Restart();
 
-  // What a line of the log says that a channel goes by; empty if it does not say so.
+  // The transport of a channel that a line of the log names; empty if it names none.
   static std::string TransportOf(std::string_view line);
-  // Whether that is what the operator asked for: "any", "p2p" (from GPU to GPU, by NVLink or PCIe), "rdma"
+  // True if the transport is as the operator asked: "any", "p2p" (from GPU to GPU, by NVLink or PCIe), "rdma"
   // (that, or a network adapter that writes by itself: no TCP, and no memory of the host's in between).
   static bool Allowed(std::string_view asked, std::string_view transport);
 

@@ -21,7 +21,7 @@ class Nccl {
   // Both valid as long as this.
   virtual NcclApi Api() = 0;
   virtual Payload& payload() = 0;
-  // Of the library: 22809 is 2.28.9. It joins no other one.
+  // The library's version: 22809 is 2.28.9. It joins no other one.
   virtual int version() const = 0;
   // Thread blocks of the GPU that a pair occupies while it moves something.
   virtual int channels() const = 0;

@@ -44,12 +44,12 @@
 
 namespace baton::transfer {
 
-// What both ends call a meeting: random, so that only those who were told know it.
+// Both ends' name of a meeting: random, so that only those who were told know it.
 using Meeting = std::string;
 inline constexpr size_t kMeetingBytes = 16;
 
 struct PairOptions {
-  // Of the pairs in which this worker sends, and of those in which it receives.
+  // Bounds on pairs in which this worker sends, and on those in which it receives.
   size_t max_open = 32, max_receiving = 64;
   // From the first message to the peer's question, and from the id until both have joined.
   absl::Duration meet_timeout = absl::Seconds(10), join_timeout = absl::Seconds(30);
@@ -61,7 +61,7 @@ struct PairOptions {
   // A pair without a transfer for so long is given up; by the receiving end after twice this time, so that
   // the sending end, which knows when a pair is used next, is first.
   absl::Duration idle = absl::Minutes(5);
-  // Likewise for a peer that seems dead.
+  // The same for a peer that seems dead.
   absl::Duration suspect_idle = absl::Seconds(10);
   // Ids that NCCL has made and that no peer has come to: no more are made beyond these.
   int64_t max_lost_ids = 64;
@@ -70,11 +70,11 @@ struct PairOptions {
 class Pairs {
  public:
   enum class State { kMeeting, kJoining, kReady, kQuarantined };
-  // Who is at the other end, in which direction: a peer that both sends to us and receives from us has two.
+  // The other end, with a direction: a peer that both sends to us and receives from us has two.
   struct Peer {
     Incarnation incarnation;
     bool sends = false;  // the peer sends, we receive
-    // Of a peer that sends: the address of the stream that brings its messages. A worker that claims to be
+    // For a peer that sends, the address of the stream that brings its messages. A worker that claims to be
     // another one has another address, so that it reaches no pair but its own.
     std::string from;
 
@@ -122,7 +122,7 @@ class Pairs {
   // made a new pair: the old communicator is given up. UNAVAILABLE as in Open.
   absl::Status Join(const Peer& peer, const Meeting& meeting, absl::Time now);
 
-  // What is to be done now. The caller does all of it.
+  // Takes the work due now. The caller does all of it.
   Work TakeWork() { return std::exchange(work_, {}); }
   bool has_work() const { return !work_.empty(); }
   // False if the pair has ended meanwhile, or ends by this. NOT_FOUND ends it without a rest.
@@ -160,7 +160,7 @@ class Pairs {
   size_t open() const;
   size_t ending() const { return ending_.size(); }
   size_t quarantined() const;
-  // Of all open communicators.
+  // Memory of all open communicators.
   int64_t memory_bytes() const;
   int64_t joined_total() const { return joined_; }
   int64_t failed_total() const { return failed_; }
@@ -196,7 +196,7 @@ class Pairs {
   using Put = std::function<NcclState(Communicator, std::span<const TransferMemory>)>;
   NcclState Transfer(const Peer& peer, const Put& put, std::span<const TransferMemory> group, absl::Time now);
   void Quarantine(const Peer& peer, Pair& pair, std::string why, absl::Time now);
-  // What it waited for, in words, if it has waited for too long.
+  // Says what it waited for, if it has waited for too long.
   std::string TooSlow(const Pair& pair, absl::Time now) const;
   bool Idle(const Peer& peer, const Pair& pair, absl::Time now) const;
   Map::iterator Drop(Map::iterator pair, std::string why);

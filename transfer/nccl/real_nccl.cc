@@ -17,7 +17,7 @@ namespace {
 
 static_assert(sizeof(ncclUniqueId) == sizeof(NcclId));
 
-// What a Communicator points to.
+// The object behind a Communicator.
 struct Open {
   device::cuda::Stream stream;
   ncclComm_t communicator = nullptr;
@@ -94,7 +94,7 @@ struct RealNccl::Impl {
     return NcclState::kFailed;
   }
 
-  // Whether the last call has come to its end.
+  // Returns the state of the last call; once it has ended, marks its place in the stream.
   NcclState Settle(Open& open) {
     if (!open.pending) return NcclState::kOk;
     const NcclState state = Ask(open);

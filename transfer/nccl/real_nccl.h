@@ -26,7 +26,7 @@ class RealNccl {
 
   // Valid as long as this.
   NcclApi Api();
-  // Of the library that runs, as ncclGetVersion has it.
+  // Version of the running library, by ncclGetVersion.
   int version() const;
 
  private:

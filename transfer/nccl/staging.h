@@ -29,16 +29,16 @@ class Staging {
 
   // Nothing if no free run is long enough.
   std::optional<Run> Take(int64_t bytes);
-  // What Take gave, once: the whole, or its parts one by one.
+  // Gives a taken run back, once: the whole, or its parts one by one.
   void GiveBack(const Run& run);
   // Cuts a part of `bytes`, a multiple of kUnit and no more than it has, off a run.
   static Run TakeFront(Run& run, int64_t bytes);
 
   int64_t bytes() const { return bytes_; }
   int64_t in_use() const { return in_use_; }
-  // Of the longest free run.
+  // Bytes of the longest free run.
   int64_t longest() const;
-  // Of a run that holds `bytes`.
+  // Size of a run that holds `bytes`.
   static int64_t Size(int64_t bytes);
 
  private:

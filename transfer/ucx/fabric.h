@@ -18,7 +18,7 @@ namespace baton::transfer {
 
 class Fabric {
  public:
-  // Of one connection to one peer; never used again.
+  // Number of one connection to one peer; never reused.
   using Endpoint = uint64_t;
   // The two memories of a peer that an endpoint reads from.
   enum class Region { kPayloads, kSlots };
@@ -37,7 +37,7 @@ class Fabric {
 
   virtual ~Fabric() = default;
 
-  // Of the library, "1.13.1": both ends have the same one.
+  // The library's version, "1.13.1": the same at both ends.
   virtual std::string version() const = 0;
   // Where peers reach this worker, on its host.
   virtual const std::string& address() const = 0;

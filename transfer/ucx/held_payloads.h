@@ -20,7 +20,7 @@ namespace baton::transfer {
 
 class HeldPayloads {
  public:
-  // What stands in a slot: peers read it with their own cards, in one piece.
+  // The word in a slot: peers read it with their own cards, in one piece.
   using Slot = std::atomic<uint64_t>;
   static_assert(sizeof(Slot) == sizeof(uint64_t) && Slot::is_always_lock_free);
 

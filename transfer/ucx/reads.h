@@ -76,7 +76,7 @@ class Reads {
   // Moves everything on; true if something happened.
   bool Advance(absl::Time now);
   std::vector<Ended> TakeEnded() { return std::exchange(ended_, {}); }
-  // What peers have said.
+  // Takes the peers' notices.
   std::vector<std::string> TakeNotices() { return std::exchange(notices_, {}); }
   // Ends everything; Advance until the fabric is idle.
   void Close(absl::Time now);
@@ -117,7 +117,7 @@ class Reads {
     size_t slot = 0;
     absl::Time look;  // kPending: when the slot is looked at again
   };
-  // What a read of a closed connection may still touch.
+  // Memory that a read of a closed connection may still touch.
   struct Drain {
     Staging::Run run;
     size_t slot = 0;

@@ -123,7 +123,7 @@ absl::Status UcxFabric::Listen() {
 
 UcxFabric::~UcxFabric() {
   lookups_.AwaitIdle(absl::InfiniteDuration());
-  // What is still in progress ends with the worker.
+  // Operations in progress end with the worker.
   for (ucp_conn_request_h request : asking_) (void)ucp_.listener_reject(listener_, request);
   if (listener_ != nullptr) ucp_.listener_destroy(listener_);
   for (auto& [number, connection] : connections_) {

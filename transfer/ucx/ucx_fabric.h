@@ -51,7 +51,7 @@ class UcxFabric final : public Fabric {
   void Wake() override;
 
  private:
-  // Of a peer: an IPv4 address and a port.
+  // A peer's IPv4 address and port.
   struct Place {
     sockaddr_storage address = {};
     socklen_t bytes = 0;

@@ -13,7 +13,7 @@
 namespace baton::transfer {
 namespace {
 
-// Of an address or a key: UCX's have some hundred bytes per network card.
+// Bound on an address or a key: UCX's have some hundred bytes per network card.
 constexpr size_t kMaxAddressBytes = 64 << 10;
 
 int64_t BytesOf(auto pieces) {

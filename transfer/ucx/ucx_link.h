@@ -103,9 +103,9 @@ class UcxLink final : public LinkSender, public LinkReceiver {
     return staging_.in_use() > options_.staging_bytes / 2;
   }
   void GiveBack(const Staging::Run& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of a payload that nobody reads: its pack may go on.
+  // Gives up a payload that nobody reads: its pack may go on.
   void GiveUp(const HeldPayloads::Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What the sending half has to do now and then; true if something happened.
+  // The sending half's periodic work; true if something happened.
   bool AdvanceHeld(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeNotices(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(Reads::Ended ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -131,7 +131,7 @@ class UcxLink final : public LinkSender, public LinkReceiver {
   std::deque<std::pair<uint64_t, Staging::Run>> packing_ ABSL_GUARDED_BY(mutex_);
   std::vector<Reads::Request> asked_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> suspects_ ABSL_GUARDED_BY(mutex_);
-  // What the payload is unpacking, by its numbers, in order.
+  // Transfers that the payload is unpacking, by its numbers, in order.
   std::deque<std::pair<uint64_t, std::shared_ptr<Landed>>> unpacking_ ABSL_GUARDED_BY(mutex_);
   // Ended when the engine's loop took no more tasks.
   std::vector<std::shared_ptr<Landed>> untold_ ABSL_GUARDED_BY(mutex_);

@@ -91,8 +91,7 @@ void UcxLink::Work() {
   while (!stopping()) {
     if (!Turn()) fabric_->Wait(Pause());
   }
-  // What a closed connection may still touch is waited for; what is not given back by then goes with the
-  // fabric, before the memory.
+  // Waits for reads of closed connections; those left by then end with the fabric, before the memory.
   reads_.Close(clock_.Now());
   const MonotonicClock machine;
   const absl::Time begun = machine.Now();

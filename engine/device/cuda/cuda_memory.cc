@@ -154,7 +154,7 @@ absl::Status CudaMemory::UploadPieces(const std::byte* host, std::span<const Pie
   absl::MutexLock lock(&uploading_);
   PieceTable table;
   int64_t part = 0, at = 0;
-  // What lies in the staging buffer of this part crosses in one copy, and a kernel puts it into its places.
+  // Copies this part's staging buffer in one piece; a kernel then scatters it.
   const auto send = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(uploading_) -> absl::Status {
     Staging& staging = up_[part % 2];
     std::byte* landed = landed_[part % 2].get();

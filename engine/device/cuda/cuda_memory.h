@@ -22,7 +22,7 @@ class CudaMemory final : public Memory {
 
   int device() const { return device_; }
   cudaStream_t stream() const { return stream_; }
-  // Of whatever brings bytes in from elsewhere: ordered as Upload is.
+  // The stream for bytes that arrive from elsewhere: ordered as Upload is.
   cudaStream_t uploads() const { return uploads_.get(); }
   std::string name() const override;
   bool host() const override { return false; }
@@ -40,8 +40,8 @@ class CudaMemory final : public Memory {
   absl::Status UploadPieces(const std::byte* host, std::span<const Piece> pieces) override;
   // Makes `stream`, of any GPU, wait for the operations before `mark`. Any thread.
   void OrderAfterMark(int64_t mark, cudaStream_t stream) const;
-  // What is issued from now on comes after an event that was recorded in a stream of any GPU. Not while the
-  // stream is captured.
+  // Orders operations issued from now on after an event that was recorded in a stream of any GPU. Not while
+  // the stream is captured.
   void ComputeAfter(cudaEvent_t event);
   // The last one.
   cudaEvent_t fence() const { return fence_.get(); }

@@ -30,8 +30,8 @@ class CudaOutbound final : public Outbound {
   void Take(uint64_t number, std::byte* payload) override;
 
  private:
-  // What one Gather put into the slab, at [begin, begin + bytes), in the order of its pieces. It has the slab
-  // up to begin + room, which is never empty.
+  // The bytes that one Gather put into the slab, at [begin, begin + bytes), in the order of its pieces. It
+  // has the slab up to begin + room, which is never empty.
   struct Parcel {
     uint64_t number = 0;
     int64_t begin = 0, bytes = 0, room = 0;
@@ -49,7 +49,7 @@ class CudaOutbound final : public Outbound {
   const int64_t bytes_;
   Memory::Buffer slab_;
   Stream gathers_, copies_;
-  // Of Take alone.
+  // Used by Take alone.
   PinnedBytes staged_[2];
   Event copied_[2];
 

@@ -144,7 +144,7 @@ class CpuKernels final : public Kernels {
   cpu::PanelMemory memory_;
   device::ThreadPool pool_;
   cpu::ExpertProducts experts_{elementwise_, pool_};
-  // Of the product that is computed.
+  // Scratch of the current product.
   std::vector<std::byte> prepared_;  // rows of x
   std::vector<int32_t> largest_;     // of each of them
   std::vector<int32_t> sums_;        // [rows of x][rows of w]

@@ -220,7 +220,7 @@ void ExpertProducts::Multiply(const ExpertLayer& layer, std::span<const Group> g
   if (summed) {
     MultiplySum(layer, groups, hidden, *group);
   } else {
-    // Of a sum over the ranks, one has the bias.
+    // In a sum over the ranks, only rank 0 adds the bias.
     ForPanels(layer, groups, Half::kDown, given, group == nullptr || group->rank() == 0, multiply);
   }
 }

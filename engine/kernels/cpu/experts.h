@@ -55,7 +55,7 @@ class ExpertProducts {
   // rows of `out` are slots.
   void ForPanels(const ExpertLayer& layer, std::span<const Group> groups, Half half, Matrix out, bool biased,
                  absl::FunctionRef<void(const PanelProduct&, const Panels&)> task);
-  // What these groups, in any order, give: given_ of their slots. Their weights are there.
+  // Computes given_ of the slots of these groups, which may be in any order. Their weights are in memory.
   void Multiply(const ExpertLayer& layer, std::span<const Group> groups, Matrix x, int64_t hidden,
                 Collective* group);
   // Multiply of all groups, some at a time, as layer.residency has room for them and brings them.

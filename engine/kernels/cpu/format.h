@@ -88,7 +88,7 @@ struct IntegerKernel {
   // The exact sums of the products of integers: sums[m][n], `stride` values between rows, `width` of each row
   // written. Of `job`, reads prepared, rows, depth, panel and width.
   void (*sum)(const PanelProduct& job, int32_t* sums, int64_t stride);
-  // Those sums, scaled, plus the bias: job.out. Of `job`, reads all that `sum` doesn't, too.
+  // job.out = these sums, scaled, plus the bias. Of `job`, reads all that `sum` doesn't, too.
   void (*finish)(const PanelProduct& job, const int32_t* sums, int64_t stride);
 };
 

@@ -349,7 +349,7 @@ class I4WeightFormat final : public WeightFormat {
       const int group = std::to_integer<int>(panel[GroupPlace(row, c)]);
       const int value = std::to_integer<int>(panel[place.byte] >> place.shift) & 15;
       const int integer = ((group & 15) + 1) * (value - (group >> 4));
-      // Of a row that the matrix lacks, both are 0: not the -0 of a product.
+      // For a row beyond the matrix, scale and integer are 0; adding 0 avoids a product of -0.
       out[static_cast<size_t>(c)] = scale * static_cast<float>(integer) + 0.0f;
     }
   }

@@ -263,7 +263,7 @@ class I8WeightFormat final : public WeightFormat {
     const float scale = I8Integers::ScalesOf(panel, cols)[row];
     for (int64_t c = 0; c < cols; ++c) {
       const auto byte = std::to_integer<int>(panel[c / kI8Step * kI8StepBytes + row * kI8Step + c % kI8Step]);
-      // Of a row that the matrix lacks, both are 0: not the -0 of a product.
+      // For a row beyond the matrix, both factors are 0; adding 0 avoids a product of -0.
       out[static_cast<size_t>(c)] = scale * static_cast<float>(byte - kI8Offset) + 0.0f;
     }
   }

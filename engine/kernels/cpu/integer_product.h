@@ -1,6 +1,6 @@
-// What the formats of integer weights share (format_i8.cc, format_i4.cc): rows of x as integers, and the way
-// from exact sums to floats. Both are the definition of cpu-i8/1, and, of rows that ColumnTransform has been
-// applied to (as floats, each sum and product rounded once), of cpu-i8/2:
+// Code shared by the formats of integer weights (format_i8.cc, format_i4.cc): rows of x as integers, and the
+// way from exact sums to floats. Both are the definition of cpu-i8/1, and, of rows that ColumnTransform has
+// been applied to (as floats, each sum and product rounded once), of cpu-i8/2:
 //
 //   row of x:  a[k] = x[k] * (127 / max|x|), to the nearest integer, ties to even; d = max|x| / 127
 //   out[m][n] = float(sum over k of a[m][k] w[n][k]) * (d[m] * s[n]) (+ bias[n])
@@ -26,7 +26,7 @@ inline constexpr int64_t kMostIntegerColumns = INT_MAX / (127 * 255);
 // Rows of x that go through a panel together: their sums take 24 KiB.
 inline constexpr int64_t kIntegerChunkRows = 96;
 
-// What a quantized row of x begins with; its integers follow.
+// Head of a quantized row of x; the row's integers follow.
 struct IntegerRowHead {
   float scale;  // an integer times this is about the number that it stands for
   int32_t sum;  // of the integers

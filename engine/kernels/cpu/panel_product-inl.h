@@ -69,7 +69,7 @@ struct Block {
   Begin begin;
   const float* bias;
   float* sums;  // [rows][kPanelRows]
-  // What the panel's next block begins with: to be fetched from memory while this one is worked on, or null.
+  // Start of the panel's next block, to be prefetched while this one is computed, or null.
   const std::byte* ahead;
 };
 

@@ -60,7 +60,7 @@ struct DecodeShared {
   float weights[kWarps][kGroupRows];
 };
 
-// Of the two that a fragment takes of a register's four, the even bytes or the odd ones.
+// The even or the odd two of a register's four bytes, as a fragment takes them.
 template <typename T>
 __device__ uint32_t Widen(uint32_t bytes, int which, DType dtype, float low = 1, float high = 1) {
   return which % 2 == 0 ? WidenBytes<T, 0, 2>(bytes, dtype, low, high)
@@ -145,8 +145,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     WaitForCopies<kStages - 1>();
     __syncwarp();
     const auto& tile = shared.stages[warp][stage];
-    // Of s[n][2 half + i]: the token's place in the block, and what its key and value are to be multiplied
-    // by.
+    // The place in the block of the token of s[n][2 half + i].
     const auto token_of = [&](int n, int i) {
       const int k = n * 8 + (lane % 4) * 2 + i;
       return kKeyBytes ? TokenAt(k) : k;

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
     CommitCopies();
   };
 
-  // Of this lane's rows: 16 r + lane / 4 and + 8 within the warp's.
+  // This lane's rows: 16 r + lane / 4 and + 8 within the warp's.
   Rows rows[kRowTiles];
   float o[kRowTiles][D / 8][4] = {};
   const float scale = shape.scale * kLog2E;

@@ -32,7 +32,7 @@ struct WgmmaShared {
   T q[D / kSpan][kTileRows * kSpan];            // a row per packed row, along d
   T keys[kStages][kKeys / kSpan][D * kSpan];    // a row per d, along tokens
   T values[kStages][D / kSpan][kKeys * kSpan];  // a row per token, along d
-  // Of KV of 8 bits, last: where there is none, the launch asks for less.
+  // For KV of 8 bits only, and last: without it, the launch asks for less.
   struct Bytes {
     std::byte keys[kKeys * D];
     std::byte values[kKeys * D];
@@ -417,7 +417,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fetch(index + 1);
     CommitCopies();
   };
-  // What was loaded last is there for all, and all products of the round before are done.
+  // Waits until the last load is visible to all threads and all products of the previous round are done.
   const auto arrive = [&] {
     WaitForCopies<0>();
     FenceProxyAsync();
@@ -428,7 +428,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto keys_at = [&](int index) { return SharedAddress(shared.keys[index % kStages]); };
   const auto values_at = [&](int index) { return SharedAddress(shared.values[index % kStages]); };
 
-  // Of this warpgroup's rows, and of this lane's.
+  // Positions of this warpgroup's rows, and this lane's rows.
   const int lowest = position_of(tile.first + first_of_group);
   const int highest = position_of(tile.first + first_of_group + kGroupRows - 1);
   const int own = tile.first + warp * 16 + lane / 4;

@@ -91,7 +91,7 @@ CudaKernels::CudaKernels(const CudaOptions& options, device::cuda::Stream stream
     : device_(options.device), use_graphs_(options.graphs), stream_(std::move(stream)) {}
 
 CudaKernels::~CudaKernels() {
-  // What is still on its way uses the memory that goes now.
+  // Work in flight uses memory that is freed now.
   (void)device::cuda::Use(device_);
   (void)cudaStreamSynchronize(stream_.get());
 }

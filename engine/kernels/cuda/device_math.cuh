@@ -1,5 +1,5 @@
-// What the device code shares: conversions, reductions, the tensor cores' m16n8k16 product and the loads that
-// feed it. PTX ISA 8.x, "Matrix multiply-accumulate operation using mma instruction".
+// Math shared by the device code: conversions, reductions, the tensor cores' m16n8k16 product and the loads
+// that feed it. PTX ISA 8.x, "Matrix multiply-accumulate operation using mma instruction".
 #pragma once
 
 #include <cuda_bf16.h>

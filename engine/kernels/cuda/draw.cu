@@ -2,13 +2,13 @@
 // the row and find its largest logit (BestKernel); as many sum up masses by distance to it (HistogramKernel);
 // one block per row answers all questions from those sums (DrawKernel). Greedy rows end in the first.
 //
-// What top-k, top-p and min-p keep is a head of the tokens' order each, and so is what they keep together:
-// the mass of that head says all, and nothing is sorted. The place in the order where a mass or a count is
-// reached is found digit by digit (radix selection). The first digit is the distance to the largest logit,
-// because logits crowd into few exponents: the histogram says which it is, and the tokens that have it are
-// listed in one pass over the row. The digits that follow are found in that list, or, where it is too long,
-// in the row. Masses are fixed-point numbers: their sums have the same bits in any order of additions, so a
-// draw is a function of the row, its parameters and what was counted alone.
+// Each of top-k, top-p and min-p keeps a head of the tokens' order, and so do they together: the mass of that
+// head says all, and nothing is sorted. The place in the order where a mass or a count is reached is found
+// digit by digit (radix selection). The first digit is the distance to the largest logit, because logits
+// crowd into few exponents: the histogram says which it is, and the tokens that have it are listed in one
+// pass over the row. The digits that follow are found in that list, or, where it is too long, in the row.
+// Masses are fixed-point numbers: their sums have the same bits in any order of additions, so a draw is a
+// function of the row, its parameters and what was counted alone.
 //
 // Counts are one word per token of the vocabulary: how often the output has it, and a bit for the prompt.
 #include <bit>
@@ -40,7 +40,7 @@ constexpr uint32_t kInPrompt = 1u << 31;  // of a count
 // Beyond this distance below the largest logit, in units of the temperature, a mass rounds to 0.
 constexpr double kFarthest = 32;
 
-// What the kernels of a draw tell one another of a row.
+// State of a row that the kernels of a draw share.
 struct RowState {
   Mass running;      // ~RankOf of the best token so far; 0 between draws, as `arrived`
   unsigned arrived;  // blocks
@@ -139,10 +139,10 @@ constexpr int kRunBins = kBins / kRuns;
 constexpr unsigned kListed = 2048;  // tokens of one distance, at most
 
 struct Shared {
-  // Of the histogram of distances.
+  // Runs of the histogram of distances.
   Mass run_mass[kRuns];
   unsigned run_count[kRuns];
-  // Of the digits of a rank.
+  // Bins and runs of the digits of a rank.
   SplitMass mass[kBins];
   unsigned count[kBins];
   Mass digit_run_mass[kRuns];

@@ -73,7 +73,7 @@ bool DrawQueue::ReservePenaltySlots(int32_t slots, int64_t vocabulary) {
                             cudaMemcpyDeviceToDevice, stream_),
             "moving counts");
   }
-  // What still reads the old memory is waited for as it is freed.
+  // Freeing the old memory waits for its readers.
   counts_ = *std::move(grown);
   penalty_slots_ = slots;
   vocabulary_ = vocabulary;
@@ -83,7 +83,7 @@ bool DrawQueue::ReservePenaltySlots(int32_t slots, int64_t vocabulary) {
 void DrawQueue::Prepare(const StepDraws& draws) {
   const auto bytes = DrawTable::BytesOf(draws);
   const auto count = std::ssize(draws.rows);
-  // What still reads the old memory is waited for as it is freed.
+  // Freeing the old memory waits for its readers.
   absl::Status grown;
   if (bytes > asked_bytes_) grown.Update(ReserveTable(2 * bytes));
   if (count > capacity_) {

@@ -32,7 +32,7 @@ class DrawQueue final : public DeviceSampler {
   // In the order of the stream.
   void Launch(Matrix logits, const StepDraws& draws) override;
   void Await(std::span<TokenId> tokens) override;
-  // What the last launch drew, on the device.
+  // The tokens that the last launch drew, on the device.
   const int32_t* tokens() const { return reinterpret_cast<const int32_t*>(tokens_.get()); }
 
  private:

@@ -38,7 +38,7 @@ class DrawTable {
   static int64_t BytesOf(const StepDraws& draws);
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Of a copy of the bytes at `base`, aligned to 8.
+  // A view of a copy of the bytes at `base`, aligned to 8.
   DrawView View(const std::byte* base) const;
 
  private:

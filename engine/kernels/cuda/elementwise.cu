@@ -156,7 +156,7 @@ unsigned Blocks(int64_t values, int per_block) {
   return static_cast<unsigned>((values + per_block - 1) / per_block);
 }
 
-// Whether rows of these strides can be moved in runs of `run` values: all start where the first does.
+// True if rows of these strides can be moved in runs of `run` values: all start aligned if the first does.
 bool InRuns(int run, std::initializer_list<int64_t> counts) {
   return std::all_of(counts.begin(), counts.end(), [run](int64_t count) { return count % run == 0; });
 }

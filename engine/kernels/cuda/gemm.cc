@@ -12,7 +12,7 @@ namespace {
 
 using device::cuda::CheckOk;
 
-// What NVIDIA recommends for Hopper; others need less.
+// NVIDIA's recommendation for Hopper; other GPUs need less.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 // Shapes beyond this many are of prompts that won't come again: start over.
 constexpr size_t kMaxPlans = 1024;

@@ -66,8 +66,8 @@ __device__ uint32_t WidenBytes(uint32_t bytes, DType dtype, float low = 1, float
     const float2 values = __half22float2(__half2(raw));
     return Pack2<T>(values.x * low, values.y * high);
   }
-  // Of an unsigned byte in the last bits of 2^23, the value is what is above 2^23; the sign is undone with
-  // it.
+  // An unsigned byte in the last bits of 2^23 adds its value to 2^23; one subtraction removes that and the
+  // sign's offset.
   const uint32_t above = bytes ^ 0x80808080u;
   const auto value = [&](int byte) {
     return std::bit_cast<float>(0x4B000000u | (above >> (8 * byte) & 0xFFu)) - 8388736.0f;

@@ -4,7 +4,7 @@
 // 16-byte chunks are swizzled so that the eight rows of an ldmatrix lie in different banks:
 //   keys    row d (2 chunks):            chunk c stands at c ^ (d / 4 % 2)
 //   values  row token (head_dim / 8):    chunk c stands at c ^ (token % 8)
-// What is in the tensor cores' type already is copied asynchronously; all else is converted on the way.
+// Values in the tensor cores' type are copied asynchronously; all others are converted on the way.
 #pragma once
 
 #include "engine/kernels/cuda/device_math.cuh"

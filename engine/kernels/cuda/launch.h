@@ -52,7 +52,7 @@ struct HeadShape {
   int64_t window = 0;
 };
 
-// Whether this build has code for the current GPU: cudaSuccess, or why not.
+// cudaSuccess if this build has code for the current GPU; otherwise why not.
 cudaError_t CodeForGpu();
 
 // out[r] = float32 of table[id - first], or zeros where it has no such row. table [table_rows, cols] of
@@ -83,10 +83,10 @@ void RotateAndStore(void* qkv, int64_t stride, DType dtype, const HeadShape& sha
 
 // The largest vocabulary that Draw takes.
 inline constexpr int kMaxSampledVocabulary = 1 << 20;
-// Of device memory that a draw takes beside its row.
+// Device memory that a draw takes beside its row.
 inline constexpr int64_t kDrawStateBytes = 24608;
 
-// What slots start with: counts [slots, vocabulary].
+// Sets the initial counts of the slots in draws.seen: counts [slots, vocabulary].
 void CountSeen(const DrawView& draws, int vocabulary, uint32_t* counts, cudaStream_t stream);
 
 // tokens[i]: drawn as draws.rows[i] says from its row of logits, which is changed as it says and in which
@@ -95,7 +95,7 @@ void CountSeen(const DrawView& draws, int vocabulary, uint32_t* counts, cudaStre
 void Draw(float* logits, int64_t stride, int vocabulary, const DrawView& draws, uint32_t* counts,
           int32_t* tokens, std::byte* states, cudaStream_t stream);
 
-// Whether the attention kernels are built for it.
+// True if the attention kernels are built for it.
 bool AttentionSupports(int head_dim);
 
 // Floats of workspace that DecodeAttention needs.

@@ -1,4 +1,4 @@
-// What every launcher does around a launch. For *.cu files.
+// Checks that every launcher makes around a launch. For *.cu files.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,7 +35,7 @@ void AllowShared(Kernel* kernel, size_t bytes) {
   std::abort();
 }
 
-// Whether this build has code of the kernel for the current GPU.
+// cudaSuccess if this build has code of the kernel for the current GPU.
 template <typename Kernel>
 cudaError_t FindCode(Kernel* kernel) {
   cudaFuncAttributes attributes;

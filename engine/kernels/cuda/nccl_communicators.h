@@ -18,8 +18,8 @@ class NcclCommunicators {
  public:
   struct Options {
     absl::Duration abort_deadline = absl::Seconds(30);
-    // What happens then, on the thread that ends them, which afterwards waits on. Empty: the process ends,
-    // with an error.
+    // Called at the deadline by the thread that ends them, which then waits on. Empty: the process ends, with
+    // an error.
     std::function<void(const std::string& why)> give_up = {};
   };
   explicit NcclCommunicators(std::vector<ncclComm_t> of_ranks) : NcclCommunicators(std::move(of_ranks), {}) {}

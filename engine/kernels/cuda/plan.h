@@ -1,5 +1,5 @@
-// What the cuda backend decides on the host before it launches anything: how rows are padded, how attention
-// is cut into pieces, and the table of a step that is uploaded once. No CUDA in here: it is built and tested
+// Decisions that the cuda backend makes on the host before a launch: how rows are padded, how attention is
+// cut into pieces, and the table of a step that is uploaded once. No CUDA in here: it is built and tested
 // everywhere. Plain functions and data, any thread.
 #pragma once
 

@@ -19,15 +19,14 @@ struct PrefillChoice {
   std::string warning;  // for the operator, if the GPU has wgmma and the kernel failed; else empty
 };
 
-// Whether a GPU of this compute capability has wgmma: code for sm_90a runs on 9.0 alone, not on what came
-// later.
+// True if a GPU of this compute capability has wgmma: code for sm_90a runs on 9.0 alone, not on later ones.
 constexpr bool HasWgmma(int major, int minor) { return major == 9 && minor == 0; }
 
 // `prove` is asked only where the GPU could. `gpu`: its number and name, for the warning.
 PrefillChoice ChoosePrefill(int major, int minor, const std::string& gpu,
                             absl::FunctionRef<absl::Status()> prove);
 
-// Whether wgmma's results are numbers and as near to mma's as rounding probabilities and results to bf16
+// OK if wgmma's results are numbers and as near to mma's as rounding probabilities and results to bf16
 // allows, for values of the order of 1; if not, the error says how many are off, and the worst. `what`: the
 // case.
 absl::Status Agree(std::span<const float> mma, std::span<const float> wgmma, const std::string& what);

@@ -110,7 +110,7 @@ absl::Status Run(const Trial& trial, device::Memory& memory, cudaStream_t stream
   std::shuffle(blocks.begin(), blocks.end(), random);
   BATON_ASSIGN_OR_RETURN(kv::KvStore store,
                          kv::KvStore::Create(layout, static_cast<int64_t>(blocks.size()), memory));
-  // What no token has written is NaN in most dtypes, and must not matter.
+  // Bytes that no token has written are NaN in most dtypes, and must not matter.
   std::vector<std::byte> pool(blocks.size() * static_cast<size_t>(layout.block_bytes()), std::byte{0xFF});
   std::vector<SequenceRows> sequences;
   std::span<const BlockId> left = blocks;

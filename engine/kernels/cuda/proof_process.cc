@@ -19,7 +19,7 @@
 namespace baton::kernels::cuda {
 namespace {
 
-// Of what it prints, the first so many bytes.
+// Bytes of the process's output that are kept, from its start.
 constexpr size_t kMostText = 2048;
 // Between looks at a process that was killed, and how many: one that is stuck in the driver can't be waited
 // for.

@@ -1,4 +1,4 @@
-// What kernels::Kernels is given, as the launchers take it. Pure functions; whoever calls launchers.
+// Arguments of kernels::Kernels in the form that launchers take. Pure functions, for callers of launchers.
 #pragma once
 
 #include "engine/kernels/cuda/launch.h"

@@ -58,7 +58,7 @@ class BlockPool {
     bool leased = false;
     double reuse = 0;  // the chance that a block of its kind is used again
   };
-  // Of all blocks, those that may have a lease.
+  // The share of all blocks that may have a lease.
   static constexpr double kLeaseShare = 0.5;
 
   explicit BlockPool(int64_t total, Eviction eviction = Eviction::kForecast);
@@ -113,7 +113,7 @@ class BlockPool {
   // Blocks that have become cached, each once for each time, the head of a chain before its tail; those that
   // were evicted since are left out. Their bytes stay until the next Allocate, or change of the pool.
   std::optional<Cached> NextCached();
-  // Whether NextCached may have some.
+  // True if NextCached may return a block.
   bool HasNextCached() const { return !recent_.empty(); }
 
   // Zero before the block was first given out.

@@ -48,7 +48,7 @@ class LeaseTable {
 
   // At most `most` blocks have a lease.
   explicit LeaseTable(int64_t most) : most_(most) {}
-  // What is leased beyond stays so until it expires.
+  // Leases beyond that stay until they expire.
   void SetMost(int64_t most) { most_ = most; }
 
   struct Grant {
@@ -127,7 +127,7 @@ class LeaseTable {
 
   int64_t most_;
   absl::flat_hash_map<BlockId, Entry> leases_;
-  // Of cached blocks: all of a class; and all of a tenant.
+  // Cached blocks of each class, and leases of each tenant.
   std::array<absl::btree_set<Key>, kLeaseClasses> cached_;
   absl::flat_hash_map<Tenant, Share> tenants_;  // those that have leases
   std::array<LeaseCounts, kLeaseClasses> counts_;

@@ -7,7 +7,7 @@
 namespace baton::kv {
 namespace {
 
-// Of what was learnt, each time that the cache has turned over.
+// Counts are multiplied by it at each round of learning.
 constexpr double kForgetting = 0.9;
 // The prior: this many blocks of each kind, of which a part is used again, evenly over doublings of age up to
 // four turnovers of the cache. By itself it ranks by age alone.

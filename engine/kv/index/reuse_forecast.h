@@ -19,7 +19,7 @@ namespace baton::kv {
 
 class ReuseForecast {
  public:
-  // What is known of a block when its last reference is given up.
+  // A block's history when its last reference is given up.
   enum Kind : uint8_t {
     kNewCold,       // computed just now, for a prompt that found nothing cached
     kNewReturning,  // computed just now, for a prompt that did

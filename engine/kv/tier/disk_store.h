@@ -31,7 +31,7 @@
 namespace baton::kv::tier {
 
 struct StoreOptions {
-  // Of all files together.
+  // Cap on all files together.
   int64_t bytes = 0;
   Identity identity;
   // The first one encrypts, the others only open what is there; none: records are in the clear.
@@ -40,11 +40,11 @@ struct StoreOptions {
 
 class DiskStore final : public BlockStore {
  public:
-  // What was there when the folder was opened.
+  // Content of the folder when it was opened.
   struct Found {
     int64_t blocks = 0;
     int64_t foreign_segments = 0;  // of another model, layout or version, or no segments at all: removed
-    // Of a key that is not there, or in the clear where there is one: removed.
+    // Encrypted with a missing key, or in the clear where there is one: removed.
     int64_t other_key_segments = 0;
     int64_t unsealed_slots = 0;  // torn or damaged
   };
@@ -65,8 +65,8 @@ class DiskStore final : public BlockStore {
   absl::Status Append(const BlockHash& hash, const BlockHash& root, PageBuffer& slot) override;
   int64_t ReadRun(std::span<const BlockHash> hashes, PageBuffer& slots) override;
 
-  // What has come and what has gone since the last TakeChanges: of each block the latest. One that came and
-  // went is told to have gone, as contains() or Stored() may have told of it in between.
+  // Blocks added and removed since the last TakeChanges: of each block the latest change. One that came and
+  // went is reported as gone, as contains() or Stored() may have told of it in between.
   BlockPool::Changes TakeChanges();
   std::vector<BlockHash> Stored() const;
   Counts counts() const override;
@@ -117,7 +117,7 @@ class DiskStore final : public BlockStore {
   const int64_t most_bytes_, slot_bytes_, segment_slots_;
   Found found_;  // constant once open
 
-  // Of the thread that appends.
+  // Used by the appending thread alone.
   uint64_t active_ = 0;  // 0: none
   uint64_t next_segment_ = 1;
   uint64_t next_sequence_ = 1;

@@ -1,4 +1,4 @@
-// What a DiskStore finds when its folder is opened.
+// The scan of a DiskStore's folder when it is opened.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ absl::Status DiskStore::Scan() {
   for (const std::string& name : names) {
     absl::string_view digits = name;
     uint64_t number = 0;
-    // What is not named so is not ours to touch.
+    // Files with other names are not ours to touch.
     if (!absl::ConsumePrefix(&digits, kPrefix) || !absl::SimpleAtoi(digits, &number) ||
         name != NameOf(number)) {
       continue;

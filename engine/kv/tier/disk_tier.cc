@@ -19,7 +19,7 @@ namespace {
 constexpr double kFirstSeconds = 2e-4, kFirstBytesPerSecond = 1e9;
 // Writes wait where requests do not.
 constexpr int kWriterNiceness = 10;
-// Of what was predicted, in the next prediction.
+// Weight of the previous prediction in the next one.
 constexpr double kMemory = 0.9;
 
 }  // namespace
@@ -130,7 +130,7 @@ void DiskTier::Pause(const absl::Status& status) {
 
 void DiskTier::WriteOne(Job job) {
   const int64_t block_bytes = store_->identity().block_bytes;
-  // What is on its way from a device is taken whatever becomes of it, as the next one comes behind it.
+  // A block on its way from a device is taken even if it is not written, as the next one comes behind it.
   if (job.fill) job.fill(job.slot->bytes().first(static_cast<size_t>(block_bytes)));
   const absl::Time begin = clock_.Now();
   const bool paused = begin < paused_until_;

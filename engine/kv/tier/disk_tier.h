@@ -1,7 +1,7 @@
 // DiskTier: a BlockStore with two threads, so that the engine thread never waits for the disk: one writes
 // what was handed over, one runs what reads. Writes wait in slots of memory that are taken before and come
 // back when they are on disk: when all are on their way, TakeSlot has none, and the caller goes on without.
-// What was accepted is written in its order, also when the tier ends. After a write that failed, writes are
+// Accepted blocks are written in order, also when the tier ends. After a write that failed, writes are
 // dropped for a while, as a disk that is full or broken is so for the next write too.
 //
 // Engine thread, but for what says otherwise.

@@ -25,7 +25,7 @@ class File {
   // UNAVAILABLE otherwise. Memory, offset and size are multiples of a page.
   virtual absl::Status ReadAt(int64_t offset, std::span<std::byte> bytes) = 0;
   virtual absl::Status WriteAt(int64_t offset, std::span<const std::byte> bytes) = 0;
-  // What was written is where other machines see it, and stays.
+  // On return, written bytes are visible to other machines and durable.
   virtual absl::Status Sync() = 0;
 };
 

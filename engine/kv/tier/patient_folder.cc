@@ -13,13 +13,13 @@ namespace {
 
 absl::Status Hangs() { return absl::DeadlineExceededError("the folder's file system takes too long"); }
 
-// What the calls of one folder share.
+// State shared by the calls of one folder.
 class Patience {
  public:
   explicit Patience(absl::Duration longest) : longest_(longest) {}
 
-  // What `work` returns, or nothing if it takes too long or an earlier one still does. It may go on after
-  // that, so it owns what it touches.
+  // Returns the result of `work`, or nothing if it takes too long or an earlier one still does. It may go on
+  // after that, so it owns what it touches.
   template <typename Result>
   static std::optional<Result> Run(const std::shared_ptr<Patience>& patience, std::function<Result()> work) {
     struct Call {

@@ -24,21 +24,21 @@
 namespace baton::kv::tier {
 
 inline constexpr int64_t kPage = 4096;
-// Of the files. Files of another version are dropped.
+// Version of the files' format. Files of another version are dropped.
 inline constexpr uint32_t kVersion = 2;
 
-// What the blocks of one worker have in common: only blocks of an equal identity are ever read.
+// Properties common to a worker's blocks: only blocks of an equal identity are ever read.
 struct Identity {
   Sha256Digest fingerprint{};  // model, weights, numerics (protocol::Fingerprint)
   Sha256Digest layout{};       // of a block's bytes (kv::KvLayout)
   int64_t block_bytes = 0;
 
-  // Of a slot: the block in whole pages, and its seal.
+  // Size of a slot: the block in whole pages, and its seal.
   int64_t slot_bytes() const { return (block_bytes + kPage - 1) / kPage * kPage + kPage; }
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// Of the key that a segment's records are encrypted with (record_cipher.h). All zeros: they are in the clear.
+// Id of the key that encrypts a segment's records (record_cipher.h). All zeros: they are in the clear.
 using KeyId = std::array<std::byte, 16>;
 
 struct SegmentHeader {
@@ -53,7 +53,7 @@ struct SegmentHeader {
 };
 
 struct Seal {
-  // What a slot held when this record was written; a hash of zeros: nothing to be found.
+  // A slot's content when this record was written; a hash of zeros: no block.
   struct Earlier {
     BlockHash hash;
     uint64_t sequence = 0;

@@ -45,7 +45,7 @@ class RecordCipher {
 
   // Encrypts all of `slot` before its last page, and writes that. seal.block_crc is not needed.
   void Close(const Seal& seal, std::span<std::byte> slot) const;
-  // What the last page of a slot says. Nothing: torn, damaged, of another key or another identity.
+  // The seal in a slot's last page, or nothing: torn, damaged, of another key or another identity.
   std::optional<Seal> ReadSeal(std::span<const std::byte> page) const;
   // Its seal, with the block decrypted in place; nothing, likewise.
   std::optional<Seal> Open(std::span<std::byte> slot) const;

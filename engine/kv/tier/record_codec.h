@@ -21,17 +21,17 @@ class RecordCodec {
   const Identity& identity() const { return identity_; }
   const Sha256Digest& digest() const { return digest_; }
   bool encrypts() const { return !ciphers_.empty(); }
-  // What encrypts; null: nothing does.
+  // The cipher that encrypts; null: none.
   const RecordCipher* writing() const { return ciphers_.empty() ? nullptr : ciphers_.front().get(); }
-  // What opens the records of a file with this key in its header; null: they are in the clear. Nothing: they
-  // can't be opened, or are in the clear where there is a key.
+  // The cipher that opens records of a file with this key in its header; null: they are in the clear.
+  // Nothing: they can't be opened, or are in the clear where there is a key.
   std::optional<const RecordCipher*> CipherOf(const KeyId& key) const;
 
   // Makes a record of a slot whose first bytes are a block. `seal` lacks only the sum and the identity.
   void Close(Seal seal, std::span<std::byte> slot) const;
-  // What the last page of a slot says. Nothing: torn, damaged, of another key or another identity.
+  // The seal in a slot's last page, or nothing: torn, damaged, of another key or another identity.
   std::optional<Seal> ReadSeal(const RecordCipher* cipher, std::span<const std::byte> page) const;
-  // Whether the slot holds this block, which is decrypted in place then; its root, if so.
+  // True if the slot holds this block, which is then decrypted in place; sets `root`.
   bool Open(const RecordCipher* cipher, const BlockHash& hash, std::span<std::byte> slot,
             BlockHash* root = nullptr) const;
 

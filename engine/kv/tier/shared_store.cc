@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<SharedStore>> SharedStore::Open(std::unique_ptr<F
                     options.bytes, kFewest, least));
   }
   auto store = std::unique_ptr<SharedStore>(new SharedStore(std::move(folder), options, clock));
-  // Of a large folder behind a slow network the rest follows.
+  // The rest of a large folder behind a slow network follows later.
   constexpr absl::Duration kFirst = absl::Seconds(5);
   BATON_RETURN_IF_ERROR(
       store->Refresh(options.refresh > absl::ZeroDuration() ? kFirst : absl::InfiniteDuration()));

@@ -35,8 +35,8 @@
 namespace baton::kv::tier {
 
 struct SharedOptions {
-  // Of all files of all workers together. Several workers that publish at once may exceed it by a run each,
-  // until one of them looks again.
+  // Cap on all files of all workers together. Several workers that publish at once may exceed it by a run
+  // each, until one of them looks again.
   int64_t bytes = 0;
   Identity identity;
   // As of a DiskStore: every worker of the folder has the same.
@@ -57,7 +57,7 @@ class SharedStore final : public BlockStore {
   static absl::StatusOr<std::unique_ptr<SharedStore>> Open(std::unique_ptr<Folder> folder,
                                                            const SharedOptions& options, const Clock& clock);
   static constexpr int64_t kFewest = 4;
-  // What is known of at most; more count against the cap and are not found.
+  // Most blocks in the index; more count against the cap and are not found.
   static constexpr int64_t kMostBlocks = int64_t{1} << 22;
   // A published file is kv-<digest of the identity>-<number>; while it is written, its name begins with
   // another word. Both numbers have so many digits.
@@ -102,10 +102,11 @@ class SharedStore final : public BlockStore {
   };
 
   SharedStore(std::unique_ptr<Folder> folder, const SharedOptions& options, const Clock& clock);
-  // Of the file of a run that begins with this block: what several workers publish at once is one file.
+  // Number of the file of a run that begins with this block: a run that several workers publish at once is
+  // one file.
   uint64_t NumberOf(const BlockHash& first) const;
   std::string NameOf(uint64_t number) const;
-  // What is in the file of this name; nothing if it is gone or can't be read now.
+  // The content of the file of this name; nothing if it is gone or can't be read now.
   std::optional<FileEntry> ReadManifest(const std::string& name);
   absl::Status Publish();
   // shared_store_sweep.cc
@@ -133,7 +134,7 @@ class SharedStore final : public BlockStore {
   const int64_t slot_bytes_, run_slots_;
   const Clock& clock_;
 
-  // Of the thread that appends: the run that is put together, after its header.
+  // Used by the appending thread alone: the run in assembly, after its header.
   std::unique_ptr<PageBuffer> run_;
   std::vector<BlockHash> run_hashes_;
   BlockHash run_root_;

@@ -1,4 +1,4 @@
-// What a SharedStore learns of its folder, and what it removes there.
+// How a SharedStore reads its folder, and removes files there.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@
 namespace baton::kv::tier {
 namespace {
 
-// Whether `name` is `word`, and two numbers of SharedStore::kDigits with a dash between.
+// True if `name` is `word` and two numbers of SharedStore::kDigits with a dash between.
 bool IsNamed(std::string_view name, std::string_view word) {
   if (!name.starts_with(word) || name.size() != word.size() + 2 * SharedStore::kDigits + 1) return false;
   name.remove_prefix(word.size());
@@ -46,7 +46,7 @@ absl::Status SharedStore::Sweep(absl::Duration most) {
   std::vector<std::string> unfinished;
   for (const std::string& name : *names) {
     if (IsNamed(name, kUnfinished)) unfinished.push_back(name);
-    // What is not named so is not ours to touch.
+    // Files with other names are not ours to touch.
     if (!IsNamed(name, kPublished) || known.erase(name) > 0) continue;
     if (clock_.Now() - begin > most) continue;
     std::optional<FileEntry> entry = ReadManifest(name);
