@@ -37,8 +37,8 @@ class AnswerText {
              const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
              std::optional<AnswerParts::Options> parts = std::nullopt);
 
-  // The answer's grammar, null if it is free, hears of each token, and if it is thinking.
-
+  // `grammar`, null if the answer is free, hears of each token, and of whether the model thinks.
+  //
   // Tokens that the client has already: they shape what follows and are not sent again. Returns the end of
   // the answer if the last of them is one; INVALID_ARGUMENT if an earlier one is.
   absl::StatusOr<std::optional<End>> Resume(std::span<const TokenId> tokens,

@@ -39,13 +39,6 @@ int RunCommand(int argc, char** argv, ServerOptions options) {
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
   app.add_option(
-         "--slo-tpot", options.scheduler.step.slo_tpot,
-         "Seconds per token that answers may take: while some run, a step with rows of prompts is cut to "
-         "it, drafts keep to it, and routers send no more answers than keep to it; the same as the routers'")
-      ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option(
          "--speculation", options.speculation,
          fmt::format(
              "What answers are drafted with, for the model to check several tokens in a step: "

@@ -64,7 +64,7 @@ size_t Scheduler::running() const {
 }
 
 int64_t Scheduler::AnswersInTime() const {
-  return forecast::AnswersInTime(options_.step.slo_tpot, options_.max_sequences, [this](int64_t answers) {
+  return forecast::AnswersInTime(planner_.slo_tpot(), options_.max_sequences, [this](int64_t answers) {
     const double context = mean_context_ * static_cast<double>(answers);
     return forecast_.Seconds({.running = answers, .context = static_cast<int64_t>(context)});
   });

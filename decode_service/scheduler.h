@@ -110,6 +110,8 @@ class Scheduler {
 
   size_t sequences() const { return sequences_.size(); }
   size_t running() const;
+  // Steps keep to them from the next one on.
+  void SetTargets(const forecast::LatencyTargets& targets) { planner_.SetSloTpot(targets.tpot); }
   // The number of answers with which a step meets the target of TPOT, if each has the context that answers
   // have on average now.
   int64_t AnswersInTime() const;
@@ -260,7 +262,7 @@ class Scheduler {
   void ObserveSequences();
 
   const SchedulerOptions options_;
-  const StepPlanner planner_;
+  StepPlanner planner_;
   engine::Engine& engine_;
   transfer::LinkReceiver& link_;
   PrefillClient& prefill_;

@@ -109,7 +109,7 @@ drafting::Bounds Scheduler::DraftBounds(const forecast::StepLoad& load) const {
   const int64_t context = load.running > 0 ? load.context / load.running : 0;
   const double alone = forecast_.Seconds({.running = 1, .context = context});
   drafting::Bounds bounds = {.rows = options_.step.token_budget - load.running,
-                             .seconds = forecast::TargetOfStep(options_.step.slo_tpot, alone)};
+                             .seconds = forecast::TargetOfStep(planner_.slo_tpot(), alone)};
   const bool prompts = std::ranges::any_of(sequences_, [](const auto& entry) {
     const Sequence& sequence = *entry.second;
     return sequence.phase == Sequence::Phase::kPrefilling && !(sequence.paused && sequence.owes_prompt());
@@ -117,7 +117,7 @@ drafting::Bounds Scheduler::DraftBounds(const forecast::StepLoad& load) const {
   if (!prompts) return bounds;
   // They get none of the drafted tokens, and have half of the time that the step leaves.
   const double plain = forecast_.Seconds(load);
-  bounds.seconds = plain + (std::max(options_.step.slo_tpot, plain) - plain) / 2;
+  bounds.seconds = plain + (std::max(planner_.slo_tpot(), plain) - plain) / 2;
   bounds.by_token = false;
   return bounds;
 }

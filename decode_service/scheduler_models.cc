@@ -130,7 +130,7 @@ bool Scheduler::PrefillDraftModel() {
     int64_t rows = std::min(behind, options_.step.chunk_tokens);
     if (others) {
       const forecast::StepCost cost = models_->forecast().cost();
-      const double left = options_.step.slo_tpot - forecast_.Seconds(load) - cost.base;
+      const double left = planner_.slo_tpot() - forecast_.Seconds(load) - cost.base;
       rows = std::min(rows, std::max<int64_t>(kBlockTokens, forecast::RowsWithin(left, cost.token, cost.pair,
                                                                                  drafter->computed())));
     }

@@ -61,6 +61,7 @@ class DecodeRole final : public worker::Stepper {
     }
     return report;
   }
+  void SetTargets(const forecast::LatencyTargets& targets) override { scheduler_.SetTargets(targets); }
   void Abort(const absl::Status& status) override { scheduler_.Abort(status); }
 
  private:

@@ -75,6 +75,9 @@ class StepPlanner {
   // CHECK-fails if a limit is less than a block.
   explicit StepPlanner(const StepLimits& limits);
 
+  double slo_tpot() const { return limits_.slo_tpot; }
+  void SetSloTpot(double seconds) { limits_.slo_tpot = seconds; }
+
   // `sequences`: in order of arrival. answers_wait: there are sequences that will run as soon as their last
   // blocks arrive, besides those that run now. forecast: what the worker's steps take.
   StepPlan Plan(std::span<const PlannerSequence> sequences, bool answers_wait,
@@ -87,7 +90,7 @@ class StepPlanner {
   static std::optional<SequenceId> Victim(std::span<const PlannerSequence> sequences);
 
  private:
-  const StepLimits limits_;
+  StepLimits limits_;
 };
 
 }  // namespace baton::decode_service

@@ -20,17 +20,6 @@ int RunCommand(int argc, char** argv, ServerOptions options) {
   app.add_option("--chunk-tokens", chunk_tokens,
                  "Prompt tokens of one request in one step (default: 512, on GPUs 2048)")
       ->check(CLI::Range(kBlockTokens, 1 << 20));
-  app.add_option("--slo-ttft", options.scheduler.slo_ttft,
-                 "Seconds to the first token, which the queue is ordered by; the same as the routers'")
-      ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option(
-         "--tail-share", options.scheduler.tail_share,
-         "Share of the tail in the queue's order: 0 serves most within --slo-ttft, 1 in order of arrival, "
-         "which spares long prompts; the same as the routers'")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
   app.add_option("--token-budget", token_budget,
                  "Tokens of all requests in one step (default: 512, on GPUs 2048)")
       ->check(CLI::Range(kBlockTokens, 1 << 20));

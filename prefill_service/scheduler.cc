@@ -85,8 +85,19 @@ forecast::VirtualDeadline Scheduler::DueTime(const Prompt& prompt) const {
   if (prompt.reused != nullptr) cached += prompt.reused->CachedTokens(cached);
   cached = std::min(cached, prompt.size() - 1);
   return forecast::DeadlineOf(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
-                              forecast::QueueTargets::For(options_.slo_ttft, options_.tail_share),
+                              forecast::QueueTargets::For(targets_.ttft, targets_.tail_share),
                               prompt.job.priority);
+}
+
+void Scheduler::SetTargets(const forecast::LatencyTargets& targets) {
+  targets_ = targets;
+  for (Prompt& prompt : queued_) {
+    prompt.due = DueTime(prompt);
+    order_.Move(prompt.id, prompt.due);
+  }
+  const absl::Time now = clock_.Now();
+  for (Prompt& prompt : computing_) prompt.due = {.due = DueTime(prompt).At(now)};
+  computing_.sort([](const Prompt& a, const Prompt& b) { return a.due.due < b.due.due; });
 }
 
 void Scheduler::Reconsider() {

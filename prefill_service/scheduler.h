@@ -56,10 +56,8 @@ struct SchedulerOptions {
   int64_t token_budget = 512;
   // Prompts that wait before Submit refuses.
   size_t max_queued = 1024;
-  // Seconds to the first token, which the queue is ordered by: the routers'.
-  double slo_ttft = forecast::kDefaultSloTtft;
-  // Share of the tail against goodput in that order, in [0, 1]: the routers'.
-  double tail_share = forecast::kDefaultTailShare;
+  // The queue is ordered by them, until a router tells others.
+  forecast::LatencyTargets targets;
   // What a step takes here, until prompts have been seen.
   forecast::StepCost step_cost;
   // Payload of one chunk message.
@@ -100,6 +98,8 @@ class Scheduler {
   // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone, or it has reusable spans
   // and this worker takes none.
   absl::Status Submit(JobId id, Job job);
+  // The order of service follows them, of what waits and of what is computed.
+  void SetTargets(const forecast::LatencyTargets& targets);
   // Ends a prompt without a message, whatever its state. Unknown ids are ignored.
   void Cancel(JobId id);
   // One step. Returns whether there is more to do at once.
@@ -225,6 +225,7 @@ class Scheduler {
   void Fail(std::list<Prompt>::iterator prompt, const absl::Status& status);
 
   const SchedulerOptions options_;
+  forecast::LatencyTargets targets_ = options_.targets;
   engine::Engine& engine_;
   transfer::LinkSender& link_;
   const Clock& clock_;

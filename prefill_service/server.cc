@@ -36,6 +36,7 @@ class PrefillRole final : public worker::Stepper {
     report.load.set_queued_tokens(scheduler_.pending_tokens());
     return report;
   }
+  void SetTargets(const forecast::LatencyTargets& targets) override { scheduler_.SetTargets(targets); }
   void Abort(const absl::Status& status) override {
     scheduler_.Abort(status);
     link_tests_.Abort(status);

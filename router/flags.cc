@@ -118,17 +118,18 @@ void AddPlacementFlags(CLI::App& app, Flags& flags) {
   app.add_option(
          "--slo-ttft", flags.options.slo.ttft_seconds,
          "Seconds to the first token that an answer may take: what is refused, and the order of prefill "
-         "queues; the same on every router and prefill worker")
+         "queues; told to the workers, and the same on every router")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option(
          "--tail-share", flags.options.tail_share,
          "Share of the tail in the order of prefill queues: 0 serves most within --slo-ttft, 1 in order "
-         "of arrival, which spares long prompts; the same on every router and prefill worker")
+         "of arrival, which spares long prompts; told to the workers, and the same on every router")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--slo-tpot", flags.options.slo.tpot_seconds, "Seconds per token after it, in the mean")
+  app.add_option("--slo-tpot", flags.options.slo.tpot_seconds,
+                 "Seconds per token after it, in the mean: also bounds the steps of decode workers")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -269,6 +269,9 @@ struct Router::Parts {
       BATON_CHECK(first != models.models().end()) << "a fleet that serves no model";
       ModelWorkers::Options fleet = FleetOptions(shared, **first, context.router_id, place, places.size());
       fleet.fleet.template_digest = TemplatesOf(models, workers.size());
+      fleet.fleet.targets = {.ttft = options.slo.ttft_seconds,
+                             .tpot = options.slo.tpot_seconds,
+                             .tail_share = options.tail_share};
       fleet.security = security.get();
       ModelWorkers& made = *workers.emplace_back(
           std::make_unique<ModelWorkers>(std::move(fleet), std::move(policy), metrics, clock));

@@ -84,7 +84,7 @@ struct RouterOptions {
   int max_migrations = 3;
   // A client that takes no message for so long is given up.
   absl::Duration client_stall = absl::Seconds(30);
-  // What baton_router_answers_total judges by; prefill workers have the same TTFT.
+  // baton_router_answers_total judges by it, and workers are told of it.
   Slo slo;
   // The load of each fleet is shown under vLLM's names too (docs/inference-gateway.md).
   bool vllm_metrics = false;

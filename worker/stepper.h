@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "baton/fleet/v1/worker.pb.h"
+#include "protocol/forecast/targets.h"
 
 namespace baton::worker {
 
@@ -28,6 +29,8 @@ class Stepper {
   virtual bool Step() = 0;
   // How the role is now; news of rates, once. A worker that is held (step_gate.h) reports without a step.
   virtual RoleReport Report() = 0;
+  // Routers hold the role to these from now on.
+  virtual void SetTargets(const forecast::LatencyTargets& targets) = 0;
   // Ends all work of this role with `status`.
   virtual void Abort(const absl::Status& status) = 0;
 };

@@ -173,6 +173,14 @@ fetch::PeerFetch WorkerRuntime::peer_fetch() const {
   return fetch;
 }
 
+void WorkerRuntime::SetTargets(const forecast::LatencyTargets& targets, const std::string& router_id) {
+  if (targets == targets_) return;
+  targets_ = targets;
+  for (Stepper* stepper : steppers_) stepper->SetTargets(targets);
+  spdlog::info("router {} tells its targets: TTFT {} s, TPOT {} s, tail share {}", router_id, targets.ttft,
+               targets.tpot, targets.tail_share);
+}
+
 absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
   BATON_CHECK(!steppers.empty() && (steppers.size() == 1 || !engine_->overlaps()));
   steppers_ = std::move(steppers);

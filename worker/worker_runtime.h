@@ -83,6 +83,7 @@ class WorkerRuntime {
                 std::unique_ptr<device::CoreShare> cores, std::unique_ptr<engine::Engine> engine,
                 const forecast::StepCost& step_cost, fleet::v1::WorkerInfo info);
   bool Step();
+  void SetTargets(const forecast::LatencyTargets& targets, const std::string& router_id);
   // Has each role step, unless the gate holds them. Returns whether there is more to do at once.
   bool StepRoles();
 
@@ -100,7 +101,11 @@ class WorkerRuntime {
   std::optional<ExpertProbe> experts_;  // nothing: all are in memory
   WatchHub hub_;
   engine::Loop loop_;
-  WorkerService worker_service_{hub_, loop_, peers_};
+  forecast::LatencyTargets targets_;  // engine thread
+  WorkerService worker_service_{hub_, loop_, peers_,
+                                [this](const forecast::LatencyTargets& targets, const std::string& router) {
+                                  SetTargets(targets, router);
+                                }};
   std::unique_ptr<KvLink> link_;
   std::unique_ptr<PeerFetchParts> fetch_parts_;  // null: takes no part
   std::unique_ptr<DiskCache> disk_;              // null: it keeps no blocks on disk

@@ -60,6 +60,13 @@ grpc::ServerWriteReactor<fleet::v1::WatchEvent>* WorkerService::Watch(
     stream->Finish(std::move(stranger));
     return reactor;
   }
+  if (request->has_targets()) {
+    const forecast::LatencyTargets targets = {.ttft = request->targets().ttft_seconds(),
+                                              .tpot = request->targets().tpot_seconds(),
+                                              .tail_share = request->targets().tail_share()};
+    if (targets.Sound())
+      loop_.PostAlways([this, targets, router = request->router_id()] { targets_(targets, router); });
+  }
   hub_.Attach(std::move(stream), request->blocks(), request->template_digest());
   return reactor;
 }

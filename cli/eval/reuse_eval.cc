@@ -12,6 +12,7 @@
 #include "common/json/strict_json.h"
 #include "engine/solo.h"
 #include "nlohmann/json.hpp"
+#include "protocol/client/token_ids.h"
 #include "router/api/request_preparer.h"
 #include "router/api/reusable_parts.h"
 #include "text/tokenizer.h"
@@ -105,8 +106,7 @@ absl::Status AddQuestion(const Asker& asker, const router::RequestPreparer& prep
   if (spans.empty()) {
     return absl::InvalidArgumentError("no part is marked as reusable, or none has 32 tokens");
   }
-  std::vector<TokenId> prompt;
-  for (const int32_t id : prepared.request.token_ids()) prompt.emplace_back(id);
+  const std::vector<TokenId> prompt = protocol::TokensOf(prepared.request.token_ids());
   BATON_ASSIGN_OR_RETURN(const Asker::Answer full, asker.Ask(prompt, {}));
   BATON_ASSIGN_OR_RETURN(const Asker::Answer reused, asker.Ask(prompt, spans));
   BATON_ASSIGN_OR_RETURN(const std::string full_text, asker.Text(full));

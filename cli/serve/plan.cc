@@ -77,13 +77,10 @@ void SetCommonFlags(const ServePlan& plan, const ServedWorker& worker, FlagList*
   if (!plan.kv_disk.empty()) flags->Set("--kv-disk", fmt::format("{}/{}", plan.kv_disk, worker.name));
   if (plan.chunk_tokens > 0) number("--chunk-tokens", plan.chunk_tokens);
   if (plan.token_budget > 0) number("--token-budget", plan.token_budget);
-  if (!decode && plan.slo_ttft_seconds > 0) number("--slo-ttft", plan.slo_ttft_seconds);
-  if (decode && plan.slo_tpot_seconds > 0) number("--slo-tpot", plan.slo_tpot_seconds);
   if (decode && plan.local_prefill_tokens >= 0) number("--local-prefill-tokens", plan.local_prefill_tokens);
   if (decode && !plan.speculation.empty()) flags->Set("--speculation", plan.speculation);
   if (decode && !plan.draft_model.empty()) flags->Set("--draft-model", plan.draft_model);
   if (decode && plan.self_draft) flags->Set("--self-draft");
-  if (!decode && plan.tail_share >= 0) number("--tail-share", plan.tail_share);
   if (decode && plan.max_running > 0) number("--max-running", plan.max_running);
   flags->Add(plan.worker_flags);
   flags->Add(decode ? plan.decode_flags : plan.prefill_flags);

@@ -156,6 +156,12 @@ int RunServe(ServeFlags flags, const CliContext& context) {
     if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
     flags.plan.kv_bytes = *bytes;
   }
+  const ServePlan& asked = flags.plan;
+  if (flags.no_router &&
+      (asked.slo_ttft_seconds > 0 || asked.slo_tpot_seconds > 0 || asked.tail_share >= 0)) {
+    return Misused(
+        "--slo-ttft, --slo-tpot and --tail-share are the router's, which tells its workers: give them to it");
+  }
   if (const absl::Status misuse = rpc::CheckFlags(flags.plan.security); !misuse.ok()) {
     return Misused(std::string(misuse.message()));
   }

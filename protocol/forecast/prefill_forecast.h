@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "protocol/forecast/linear_fit.h"
+#include "protocol/forecast/targets.h"
 
 namespace baton::forecast {
 
@@ -52,11 +53,8 @@ class PrefillForecast {
 inline constexpr double kPatience = 5.0;
 inline constexpr absl::Duration kPriorityStep = absl::Seconds(1);
 
-inline constexpr double kDefaultSloTtft = 2;  // seconds
-inline constexpr double kDefaultTailShare = 0;
-
 // Seconds from a prompt's arrival to the end of its prefill. Routers and prefill workers derive them from the
-// same SLO and tail share (--slo-ttft and --tail-share of both).
+// same LatencyTargets.
 struct QueueTargets {
   double target = 0;
   double late = 0;

@@ -94,7 +94,4 @@ double TargetOfStep(double slo_tpot, double alone);
 // decreasing, is what one of n answers takes.
 int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds);
 
-// Seconds per token after the first that answers may take. Routers and decode workers: --slo-tpot of both.
-inline constexpr double kDefaultSloTpot = 0.05;
-
 }  // namespace baton::forecast

@@ -73,6 +73,8 @@ class Fleet {
     // The digest of the chat template that this router renders for these workers. A warning says so if
     // another router has another one. Empty: it is not told, and nothing is compared.
     std::string template_digest = {};
+    // Told to the workers.
+    forecast::LatencyTargets targets = {};
   };
 
   // Without an index a worker's slot is its endpoint.
@@ -84,6 +86,7 @@ class Fleet {
 
   const std::string& router_id() const { return options_.router_id; }
   const std::string& template_digest() const { return options_.template_digest; }
+  const forecast::LatencyTargets& targets() const { return options_.targets; }
 
   // A number that no other endpoint ever had or will have.
   int AddEndpoint(Endpoint endpoint);

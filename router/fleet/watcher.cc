@@ -145,6 +145,9 @@ void Watcher::Ask(Subscription& worker) {
   request.set_router_id(fleet_.router_id());
   request.set_blocks(true);
   request.set_template_digest(fleet_.template_digest());
+  request.mutable_targets()->set_ttft_seconds(fleet_.targets().ttft);
+  request.mutable_targets()->set_tpot_seconds(fleet_.targets().tpot);
+  request.mutable_targets()->set_tail_share(fleet_.targets().tail_share);
   worker.heard = worker.again_at_once = false;
   worker.due = clock_.Now() + (worker.up ? kPatience : kDialPatience);
   unheard_.insert(&worker);

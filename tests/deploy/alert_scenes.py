@@ -240,7 +240,7 @@ class Hand(Service):
         for name, days in (("short", 3), ("long", 90)):
             self.openssl(name, days)
         self.certify("long")
-        prefill = self.start("prefill", "prefill-0", "--slo-ttft", 5)
+        prefill = self.start("prefill", "prefill-0")
         decode = self.start("decode", "decode-0", "--local-prefill-tokens", 32)
         self.wires = {name: Wire(address) for name, address in (("prefill", prefill), ("decode", decode))}
         for wire in self.wires.values():

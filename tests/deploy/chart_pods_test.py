@@ -325,19 +325,14 @@ class Pods(unittest.TestCase):
         self.assertNotIn("--policy", Release().flags("router"))
         self.assertEqual(Release().flags("router")["--max-connection-age"], "1800")
 
-    def test_one_slo_for_routers_and_workers(self):
-        release = Release({"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}})
+    def test_routers_tell_workers_the_targets(self):
+        release = Release({"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025, "tailShare": 0.75}})
         self.assertEqual(release.flags("router")["--slo-ttft"], "0.75")
         self.assertEqual(release.flags("router")["--slo-tpot"], "0.025")
-        self.assertEqual(release.flags("prefill")["--slo-ttft"], "0.75")
-        self.assertNotIn("--slo-ttft", release.flags("decode"))
-        self.assertEqual(release.flags("decode")["--slo-tpot"], "0.025")
-
-    def test_one_tail_share_for_routers_and_prefill_workers(self):
-        release = Release({"slo": {"tailShare": 0.75}})
         self.assertEqual(release.flags("router")["--tail-share"], "0.75")
-        self.assertEqual(release.flags("prefill")["--tail-share"], "0.75")
-        self.assertNotIn("--tail-share", release.flags("decode"))
+        for role in ("prefill", "decode"):
+            for flag in ("--slo-ttft", "--slo-tpot", "--tail-share"):
+                self.assertNotIn(flag, release.flags(role))
 
     def test_autoscaling_aims_at_the_slo(self):
         slo = {"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}}

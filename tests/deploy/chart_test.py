@@ -138,7 +138,7 @@ class Node(unittest.TestCase):
         container, flags = release.container("node"), release.flags("node")
         self.assertEqual(container["command"], ["/usr/local/bin/baton"])
         self.assertEqual(container["args"][:2], ["serve", "--no-router"])
-        for flag, value in {"--kv-memory": "3GiB", "--prefill-flag=--chunk-tokens": "2048", "--prefill-flag=--token-budget": "4096", "--max-running": "9", "--local-prefill-tokens": "7", "--speculation": "ngram,grammar,draft-model", "--draft-model": "/models/small", "--threads": "5", "--drain-seconds": "100", "--worker-prefix": "$(POD_NAME)", "--slo-ttft": "2", "--slo-tpot": "0.05"}.items():
+        for flag, value in {"--kv-memory": "3GiB", "--prefill-flag=--chunk-tokens": "2048", "--prefill-flag=--token-budget": "4096", "--max-running": "9", "--local-prefill-tokens": "7", "--speculation": "ngram,grammar,draft-model", "--draft-model": "/models/small", "--threads": "5", "--drain-seconds": "100", "--worker-prefix": "$(POD_NAME)"}.items():
             self.assertEqual(flags[flag], value, flag)
         # Prefill workers of the same pod, each of them.
         self.assertEqual(flags["--decode-flag=--link-peers"], "127.0.0.1:8480,127.0.0.1:8481")

@@ -155,7 +155,7 @@ class WorkerService final : public fleet::v1::Worker::CallbackService {
  public:
   explicit WorkerService(State* state) : state_(state) {}
   grpc::ServerWriteReactor<fleet::v1::WatchEvent>* Watch(grpc::CallbackServerContext*,
-                                                         const fleet::v1::WatchRequest*) override {
+                                                         const fleet::v1::WatchRequest* request) override {
     auto stream = rpc::ServerStream<fleet::v1::WatchEvent>::Create();
     fleet::v1::WatchEvent event;
     event.set_sequence(1);
@@ -175,6 +175,7 @@ class WorkerService final : public fleet::v1::Worker::CallbackService {
     *event.mutable_snapshot()->mutable_load() = state_->load;
     event.mutable_snapshot()->set_draining(state_->draining);
     ++state_->counts.watches;
+    state_->counts.targets = request->targets();
     if (!state_->silent) stream->Send(std::move(event));
     state_->watches.push_back({stream});
     return stream->reactor();

@@ -59,12 +59,13 @@ class FakeWorker {
     bool remember = true;
   };
   struct Counts {
-    int watches = 0;         // Watch calls so far
-    int calls = 0;           // Decode calls so far
-    int running = 0;         // and not ended
-    int held = 0;            // at a Hold, waiting for Release
-    int cancelled = 0;       // by the caller
-    int64_t events_out = 0;  // taken by the transport
+    int watches = 0;                    // Watch calls so far
+    fleet::v1::LatencyTargets targets;  // of the last of them
+    int calls = 0;                      // Decode calls so far
+    int running = 0;                    // and not ended
+    int held = 0;                       // at a Hold, waiting for Release
+    int cancelled = 0;                  // by the caller
+    int64_t events_out = 0;             // taken by the transport
   };
 
   static absl::StatusOr<std::unique_ptr<FakeWorker>> Start(Options options);

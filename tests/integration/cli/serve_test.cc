@@ -231,8 +231,9 @@ TEST_F(ServeTest, LogsGoToFilesOnRequest) {
   EXPECT_THAT(line, HasSubstr("called: --exit-with-parent --model"));
 }
 
-TEST_F(ServeTest, TheTailShareGoesToWhoOrdersPrefillQueues) {
-  Start({"--tail-share", "0.25", "--log-dir", folder_ / "logs", "--json"});
+TEST_F(ServeTest, TheRouterAloneGetsTheTargets) {
+  Start({"--tail-share", "0.25", "--slo-ttft", "3", "--slo-tpot", "0.5", "--log-dir", folder_ / "logs",
+         "--json"});
   ASSERT_TRUE(WaitFor("\"router\"")) << seen_;
   kill(pid_, SIGINT);
   EXPECT_EQ(Wait(), 0);
@@ -242,9 +243,18 @@ TEST_F(ServeTest, TheTailShareGoesToWhoOrdersPrefillQueues) {
     std::getline(log, line);
     return line;
   };
-  EXPECT_THAT(called("router"), HasSubstr("--tail-share 0.25"));
-  EXPECT_THAT(called("prefill-0"), HasSubstr("--tail-share 0.25"));
-  EXPECT_THAT(called("decode-0"), testing::Not(HasSubstr("--tail-share")));
+  EXPECT_THAT(called("router"), HasSubstr("--tail-share 0.25 --slo-ttft 3 --slo-tpot 0.5"));
+  for (const char* worker : {"prefill-0", "decode-0"}) {
+    for (const char* flag : {"--tail-share", "--slo-"}) {
+      EXPECT_THAT(called(worker), testing::Not(HasSubstr(flag))) << worker;
+    }
+  }
+}
+
+TEST_F(ServeTest, TargetsWithoutARouterAreRefused) {
+  Start({"--no-router", "--slo-ttft", "3"});
+  EXPECT_EQ(Wait(), 2);
+  EXPECT_THAT(seen_, HasSubstr("are the router's, which tells its workers: give them to it"));
 }
 
 TEST_F(ServeTest, ATakenPortIsSaidOnceBeforeAnythingStarts) {

@@ -29,10 +29,21 @@ class WatcherTest : public ::testing::Test {
 
   telemetry::Metrics metrics_;
   Probe probe_{metrics_};
-  Fleet fleet_{{.router_id = "me"}, probe_};
+  static constexpr forecast::LatencyTargets kTargets = {.ttft = 0.7, .tpot = 0.03, .tail_share = 0.25};
+  Fleet fleet_{{.router_id = "me", .targets = kTargets}, probe_};
   // On a loaded machine a living process may be silent for seconds.
   Watcher watcher_{fleet_, {.interval = absl::Seconds(60), .timeout = Scaled(absl::Seconds(60))}};
 };
+
+TEST_F(WatcherTest, AWorkerIsToldTheTargets) {
+  auto worker = FakeWorker::Start({.id = "w"}).value();
+  watcher_.Follow(std::vector{worker->address()}, {});
+  Await([&] { return up() == 1; }, "the worker in the fleet");
+  const baton::fleet::v1::LatencyTargets told = worker->counts().targets;
+  EXPECT_EQ(told.ttft_seconds(), kTargets.ttft);
+  EXPECT_EQ(told.tpot_seconds(), kTargets.tpot);
+  EXPECT_EQ(told.tail_share(), kTargets.tail_share);
+}
 
 TEST_F(WatcherTest, AWorkerThatIsSilentOnItsSecondWatchIsDown) {
   auto worker = FakeWorker::Start({.id = "w"}).value();

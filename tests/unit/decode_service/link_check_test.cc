@@ -73,6 +73,7 @@ class LinkCheckTest : public testing::Test {
     grpc::Service& service() override { return service_; }
     bool Step() override { return false; }
     worker::RoleReport Report() override { return {}; }
+    void SetTargets(const forecast::LatencyTargets&) override {}
     void Abort(const absl::Status&) override {}
 
    private:

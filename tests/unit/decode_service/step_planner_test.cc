@@ -142,6 +142,15 @@ TEST_F(StepPlannerTest, PromptsKeepTheStepWithinTheSloWhileAnswersWait) {
   EXPECT_EQ(Plan(beside, limits).load.rows, 30 + 16);
 }
 
+TEST_F(StepPlannerTest, KeepsToTheTpotThatIsToldLater) {
+  StepPlanner planner({.chunk_tokens = 256, .token_budget = 512, .slo_tpot = 10});
+  const std::vector<PlannerSequence> beside = {Running(1, 20), Prefilling(2, 30, 0), Prefilling(3, 300, 0)};
+  EXPECT_EQ(planner.Plan(beside, false, forecast_).load.rows, 30 + 256);
+  planner.SetSloTpot(0.0505);
+  EXPECT_EQ(planner.slo_tpot(), 0.0505);
+  EXPECT_EQ(planner.Plan(beside, false, forecast_).load.rows, 30 + 16);
+}
+
 TEST_F(StepPlannerTest, NothingToComputeIsAnEmptyPlan) {
   EXPECT_TRUE(Plan({}).empty());
   PlannerSequence waiting = Running(2, 9);

@@ -183,7 +183,7 @@ TEST_F(SchedulerTest, APromptThatIsTooLateMakesWayForOneThatIsNot) {
 }
 
 TEST_F(SchedulerTest, WhatIsTooLateFollowsTheSlo) {
-  Make(8, {.chunk_tokens = 16, .token_budget = 16, .slo_ttft = 20});
+  Make(8, {.chunk_tokens = 16, .token_budget = 16, .targets = {.ttft = 20}});
   ASSERT_TRUE(Submit(1, 100).ok());
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 100).ok());
@@ -194,7 +194,7 @@ TEST_F(SchedulerTest, WhatIsTooLateFollowsTheSlo) {
 }
 
 TEST_F(SchedulerTest, WithTheWholeTailShareTheOrderIsThatOfArrival) {
-  Make(64, {.chunk_tokens = 16, .token_budget = 16, .tail_share = 1});
+  Make(64, {.chunk_tokens = 16, .token_budget = 16, .targets = {.tail_share = 1}});
   ASSERT_TRUE(Submit(1, 160).ok());
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 160).ok());
@@ -202,6 +202,18 @@ TEST_F(SchedulerTest, WithTheWholeTailShareTheOrderIsThatOfArrival) {
   ASSERT_TRUE(Submit(3, 16).ok());
   RunUntilIdle();
   EXPECT_THAT(order_, ElementsAre(1, 2, 3)) << "the short one would pass both";
+}
+
+TEST_F(SchedulerTest, TargetsThatARouterTellsOrderWhatWaitsAlready) {
+  Make(64, {.chunk_tokens = 16, .token_budget = 16});
+  ASSERT_TRUE(Submit(1, 160).ok());
+  scheduler_->Step();
+  ASSERT_TRUE(Submit(2, 160).ok());
+  clock_.Advance(absl::Milliseconds(1));
+  ASSERT_TRUE(Submit(3, 16).ok());
+  scheduler_->SetTargets({.tail_share = 1});
+  RunUntilIdle();
+  EXPECT_THAT(order_, ElementsAre(1, 2, 3)) << "the order of arrival, in which the short one passes nobody";
 }
 
 TEST_F(SchedulerTest, APromptThatIsTooLateIsNotPassedForEver) {

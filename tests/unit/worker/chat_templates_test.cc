@@ -79,7 +79,7 @@ class ChatTemplatesTest : public ::testing::Test {
   engine::Loop loop_{64};
   WatchHub hub_{fleet::v1::WorkerInfo(), [this] { loop_.PostAlways([] {}); }};
   const rpc::PeerCheck peers_{rpc::Security::Load({}).value(), [] {}};
-  WorkerService service_{hub_, loop_, peers_};
+  WorkerService service_{hub_, loop_, peers_, [](const forecast::LatencyTargets&, const std::string&) {}};
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<fleet::v1::Worker::Stub> stub_;
 };

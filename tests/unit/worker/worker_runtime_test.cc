@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -74,7 +75,10 @@ class FakeRole final : public Stepper {
     if (rate_.has_value()) report.peer_rates = {*std::exchange(rate_, std::nullopt)};
     return report;
   }
+  void SetTargets(const forecast::LatencyTargets& targets) override { targets_.push_back(targets); }
   void Abort(const absl::Status& status) override { aborted_ = status; }
+  // Engine thread: all that were told.
+  const std::vector<forecast::LatencyTargets>& targets() const { return targets_; }
   const std::optional<absl::Status>& aborted() const { return aborted_; }
   // Engine thread: it reports this after the next step.
   void Tell(fleet::v1::PeerRate rate) { rate_ = std::move(rate); }
@@ -85,11 +89,56 @@ class FakeRole final : public Stepper {
  private:
   const fleet::v1::Role role_;
   const uint32_t running_;
+  std::vector<forecast::LatencyTargets> targets_;
   std::optional<absl::Status> aborted_;
   std::optional<fleet::v1::PeerRate> rate_;
   int work_ = 0;
   typename Service::CallbackService service_;
 };
+
+TEST(WorkerRuntimeTest, ARouterTellsItsTargetsWhenItWatches) {
+  auto runtime = WorkerRuntime::Create(SmallOptions(), fleet::v1::ROLE_DECODE, "worker");
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  FakeRole<fleet::v1::Decode> role(fleet::v1::ROLE_DECODE, 0);
+  ASSERT_TRUE((*runtime)->Serve({&role}).ok());
+  const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  const auto watch = [&](std::optional<forecast::LatencyTargets> targets) {
+    fleet::v1::WatchRequest request;
+    if (targets.has_value()) {
+      request.mutable_targets()->set_ttft_seconds(targets->ttft);
+      request.mutable_targets()->set_tpot_seconds(targets->tpot);
+      request.mutable_targets()->set_tail_share(targets->tail_share);
+    }
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::minutes(1)));
+    const auto reader = stub->Watch(&context, request);
+    fleet::v1::WatchEvent event;
+    EXPECT_TRUE(reader->Read(&event));
+    context.TryCancel();
+    reader->Finish();
+  };
+  const forecast::LatencyTargets first = {.ttft = 0.5, .tpot = 0.01, .tail_share = 0.25},
+                                 second = {.ttft = 9};
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  watch(std::nullopt);
+  watch(forecast::LatencyTargets());  // those that it has
+  watch(first);
+  watch(first);
+  for (const forecast::LatencyTargets& unsound :
+       std::vector<forecast::LatencyTargets>{{.ttft = 0},
+                                             {.ttft = kNaN},
+                                             {.tpot = -1},
+                                             {.tpot = 1e9},
+                                             {.tail_share = 2},
+                                             {.tail_share = kNaN}}) {
+    watch(unsound);
+  }
+  watch(second);
+  std::vector<forecast::LatencyTargets> told;
+  (*runtime)->loop().Run([&] { told = role.targets(); });
+  EXPECT_THAT(told, ::testing::ElementsAre(first, second));
+  (*runtime)->Stop(absl::UnavailableError("the test is over"));
+}
 
 TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
   auto runtime = WorkerRuntime::Create(SmallOptions(), fleet::v1::ROLE_DECODE, "worker");

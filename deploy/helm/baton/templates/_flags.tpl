@@ -96,12 +96,7 @@
 {{- with $r.tokenBudget }}
 - --token-budget={{ int . }}
 {{- end }}
-{{- if eq $role "prefill" }}
-- --slo-ttft={{ $v.slo.ttftSeconds }}
-- --tail-share={{ $v.slo.tailShare }}
-{{- end }}
 {{- if eq $role "decode" }}
-- --slo-tpot={{ $v.slo.tpotSeconds }}
 {{- if include "baton.linkTest" $root }}
 - --link-peers={{ include "baton.poolAddress" (dict "root" $root "role" "prefill") }}
 - --link-floor-gbps={{ $v.link.floorGbps }}
@@ -206,9 +201,6 @@
 {{- include "baton.linkFlags" $root | nindent 0 }}
 - --drain-seconds={{ int $v.longestGenerationSeconds }}
 - --start-timeout={{ mul (int $r.probes.startup.periodSeconds) (int $r.probes.startup.failureThreshold) }}s
-- --slo-ttft={{ $v.slo.ttftSeconds }}
-- --slo-tpot={{ $v.slo.tpotSeconds }}
-- --tail-share={{ $v.slo.tailShare }}
 {{- with $r.chunkTokens }}
 - --prefill-flag=--chunk-tokens={{ int . }}
 {{- end }}

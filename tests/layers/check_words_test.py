@@ -1,0 +1,45 @@
+"""check-words passes on the tree, and says what is wrong with comments and pages planted in a copy of its own."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+loader = importlib.machinery.SourceFileLoader("check_words", str(ROOT / "scripts" / "check-words"))
+words = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_words", loader))
+sys.dont_write_bytecode = True
+loader.exec_module(words)
+
+
+class CheckWords(unittest.TestCase):
+    def test_the_tree(self):
+        self.assertEqual(words.check(ROOT), [])
+
+    def test_how_a_comment_begins(self):
+        self.assertEqual(list(words.elliptic("// Of the tenants.\nint a;\n  // The tenants.\n// Of them all.\n\n/// What it is\nint b;  // Of it\n")), [1, 6])
+        self.assertEqual(list(words.elliptic("// Offers stand here.\n// Whoever asks.\n\n// Whether it is there.\n")), [4])
+
+    def test_how_long_a_line_is(self):
+        long = "x " + "x" * 119
+        self.assertEqual(list(words.too_long(f"{long}\n| {long}\n    {long}\n```\n{long}\n```\n{long[1:]}\n{'x' * 121}\n{long}\n")), [1, 9])
+
+    def test_a_number_neither_rises_nor_is_left_behind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            subprocess.run(["git", "init", "-q", root], check=True)
+            for name, count in words.CEILINGS.items():
+                (root / name).mkdir()
+                (root / name / "a.h").write_text("// Of it.\nint a;\n" * count)
+            self.assertEqual(words.check(root), [])
+            (root / "cli" / "b.h").write_text("// Who asks.\n")
+            (root / "text" / "a.h").write_text("")
+            (root / "page.md").write_text("y " * 61)
+            self.assertEqual([violation.split(":")[0] for violation in words.check(root)], ["page.md", "cli", "text"])
+
+
+if __name__ == "__main__":
+    unittest.main()
