@@ -1,5 +1,5 @@
-// The subcommands of `baton`. Each Add function declares one's flags and help, and returns what to run when
-// the user has chosen it; that returns the exit code.
+// The subcommands of `baton`, but for those of `baton-lab` (lab_commands.h). Each Add function declares one's
+// flags and help, and returns what to run when the user has chosen it; that returns the exit code.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -28,14 +28,10 @@ struct Command {
 Command AddServe(CLI::App& root, const CliContext& context);
 Command AddChat(CLI::App& root, const CliContext& context);
 Command AddGenerate(CLI::App& root, const CliContext& context);
-Command AddBench(CLI::App& root, const CliContext& context);
 Command AddExplain(CLI::App& root, const CliContext& context);
 Command AddHealth(CLI::App& root, const CliContext& context);
-Command AddEval(CLI::App& root, const CliContext& context);
 Command AddKey(CLI::App& root, const CliContext& context);
-Command AddSimulate(CLI::App& root, const CliContext& context);
 Command AddModel(CLI::App& root, const CliContext& context);
-Command AddPlan(CLI::App& root, const CliContext& context);
 Command AddUsage(CLI::App& root, const CliContext& context);
 Command AddVersion(CLI::App& root, const CliContext& context);
 

@@ -1,22 +1,10 @@
 // `baton`: the one command that a person needs.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-#include <clocale>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <system_error>
-#include <vector>
 
+#include "cli/command_main.h"
 #include "cli/commands.h"
-#include "cli/exit_code.h"
-#include "cli/relay_in_process.h"
-#include "common/command_line/parse.h"
-#include "common/rpc/lifecycle.h"
+#include "cli/lab_commands.h"
 
-namespace baton::cli {
 namespace {
 
 constexpr char kExamples[] = R"(
@@ -27,55 +15,18 @@ Start here:
 
 Exit codes: 0 done, 1 failed, 2 misused.)";
 
-constexpr char kNotWritten[] = "not all of the answer could be written to standard output";
-
-// What a command left in the buffer of standard output leaves here: an answer that was not written is no
-// success.
-int Finish(int code) {
-  if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || code != kExitOk) return code;
-  return Fail(kNotWritten);
-}
-
-int Main(int argc, char** argv) {
-  // Only what a terminal can show depends on the locale; numbers stay numbers.
-  std::setlocale(LC_CTYPE, "");
-  const bool colour = std::getenv("NO_COLOR") == nullptr;
-  std::error_code error;
-  CliContext context;
-  context.binary_folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
-  context.out = DetectTerminal(1, colour);
-  context.err = DetectTerminal(2, colour);
-  context.start_local_relay = StartRelayInProcess;
-
-  CLI::App app("Baton serves language models: prefill and decode apart, KV handed over in between.", "baton");
-  app.footer(kExamples);
-  app.require_subcommand(1);
-  app.set_help_all_flag("--help-all", "Print all options and exit");  // of every command, too
-  const std::vector<Command> commands = {
-      AddServe(app, context),  AddChat(app, context),    AddGenerate(app, context), AddBench(app, context),
-      AddEval(app, context),   AddExplain(app, context), AddHealth(app, context),   AddKey(app, context),
-      AddModel(app, context),  AddPlan(app, context),    AddSimulate(app, context), AddUsage(app, context),
-      AddVersion(app, context)};
-  if (argc == 1) {
-    std::fputs(app.help().c_str(), stderr);
-    return kExitUsage;
-  }
-  if (const auto code = command_line::Parse(app, argc, argv)) return Finish(*code);
-  try {
-    for (const Command& command : commands) {
-      if (command.app->parsed()) return Finish(command.run());
-    }
-  } catch (const std::system_error& failure) {  // fmt::print, to standard output
-    return Fail(std::string(kNotWritten) + ": " + failure.code().message());
-  }
-  return kExitUsage;
-}
-
 }  // namespace
-}  // namespace baton::cli
 
 int main(int argc, char** argv) {
-  baton::rpc::PrepareStandardStreams();
-  baton::rpc::SkipLockOrderChecks();
-  return baton::cli::Main(argc, argv);
+  using namespace baton::cli;
+  const CliContext context = MakeContext();
+  if (const int failed = HandOver(context.binary_folder, argc, argv)) return failed;
+  CLI::App app("Baton serves language models: prefill and decode apart, KV handed over in between.", "baton");
+  app.footer(kExamples);
+  const std::vector<Command> commands = {
+      AddServe(app, context),   AddChat(app, context),   AddGenerate(app, context),
+      AddExplain(app, context), AddHealth(app, context), AddKey(app, context),
+      AddModel(app, context),   AddUsage(app, context),  AddVersion(app, context)};
+  for (const LabCommand& one : kLabCommands) app.add_subcommand(one.name, one.description);
+  return RunCommands(app, commands, argc, argv);
 }

@@ -104,11 +104,11 @@ class Containers(unittest.TestCase):
 
     def test_a_root_without_shell(self):
         there = {path.name for path in self.root.rglob("*") if path.is_file()}
-        self.assertLessEqual({"baton", "baton-router", "baton-prefill", "baton-decode", "baton-gateway", "ca-certificates.crt"}, there)
+        self.assertLessEqual({"baton", "baton-lab", "baton-router", "baton-prefill", "baton-decode", "baton-gateway", "ca-certificates.crt"}, there)
         self.assertFalse(there & {"sh", "bash", "dash", "busybox", "apt", "dpkg", "python3", "perl"})
 
     def test_every_library_is_there_and_listed(self):
-        for name in ("baton", "baton-router", "baton-prefill", "baton-decode", "baton-gateway"):
+        for name in ("baton", "baton-lab", "baton-router", "baton-prefill", "baton-decode", "baton-gateway"):
             done = subprocess.run(self.sandbox([f"/usr/local/bin/{name}", "--help"]), capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
         listed = list((self.root / "var" / "lib" / "dpkg" / "status.d").iterdir())

@@ -100,7 +100,7 @@ const std::vector<Target>& Targets() {
       {"safetensors", Run<model::FuzzSafetensors>, 300, 4000},
       {"shared_store", Run<kv::tier::RunSharedStoreOperations>, 100, 1000},
       {"tokenizer", Run<text::FuzzTokenizer>, 300, 4000},
-      {"trace", Run<cli::bench::FuzzTrace>, 300, 4000},
+      {"trace", Run<lab::bench::FuzzTrace>, 300, 4000},
   };
   return targets;
 }

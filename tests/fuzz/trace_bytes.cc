@@ -7,10 +7,10 @@
 #include <cmath>
 #include <string>
 
-#include "cli/bench/trace.h"
 #include "common/base/check.h"
+#include "lab/bench/trace.h"
 
-namespace baton::cli::bench {
+namespace baton::lab::bench {
 namespace {
 
 absl::Status Unsound(const std::string& what) { return absl::InternalError(what); }
@@ -43,4 +43,4 @@ absl::StatusOr<bool> FuzzTrace(std::span<const uint8_t> bytes) {
   return true;
 }
 
-}  // namespace baton::cli::bench
+}  // namespace baton::lab::bench

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 
-namespace baton::cli::bench {
+namespace baton::lab::bench {
 
 // True if the bytes were accepted. An error means that something unsound was.
 absl::StatusOr<bool> FuzzTrace(std::span<const uint8_t> bytes);
 
-}  // namespace baton::cli::bench
+}  // namespace baton::lab::bench

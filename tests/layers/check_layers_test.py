@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TREES = ["common", "text", "protocol", "engine", "router", "transfer", "worker", "prefill_service", "decode_service", "cli"]
+TREES = ["common", "text", "protocol", "engine", "router", "transfer", "worker", "prefill_service", "decode_service", "cli", "lab"]
 
 # (file, its line, what the message must say)
 PLANTED = [

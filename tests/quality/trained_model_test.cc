@@ -66,15 +66,15 @@ class TrainedModelTest : public testing::Test {
   }
 
   // Prints a row of the table: what it costs after 191 and after 2,000 tokens of the text.
-  cli::Distance Measure(const std::string& name, const engine::EngineOptions& options) {
+  lab::Distance Measure(const std::string& name, const engine::EngineOptions& options) {
     const auto other = engine::Engine::Load(options);
     EXPECT_TRUE(other.ok()) << other.status();
     if (!other.ok()) return {};
     const std::vector<TokenId> text = Tokens(golden_["text"]);
     EXPECT_EQ(text.size(), 2001u);
-    const cli::Distance few =
-        cli::Compare(*stored_, **other, {{text.begin(), text.begin() + 192}}, /*threads=*/2);
-    const cli::Distance all = cli::Compare(*stored_, **other, {text}, /*threads=*/2);
+    const lab::Distance few =
+        lab::Compare(*stored_, **other, {{text.begin(), text.begin() + 192}}, /*threads=*/2);
+    const lab::Distance all = lab::Compare(*stored_, **other, {text}, /*threads=*/2);
     std::printf("| %s | %.5f | %.5f | %.2f | %.1f%% | %+.1f%% |\n", name.c_str(), few.mean, all.mean,
                 all.largest, 100 * (1 - all.same_choice),
                 100 * (all.perplexity / all.perplexity_reference - 1));
@@ -125,7 +125,7 @@ TEST_F(TrainedModelTest, WeightsCostWhatThePageSays) {
         Case{WeightPrecision::kInt4, 0.01, 0.1}}) {
     engine::EngineOptions options = Options();
     options.weights = each.weights;
-    const cli::Distance quality = Measure(fmt::format("`--weights {}`", Name(each.weights)), options);
+    const lab::Distance quality = Measure(fmt::format("`--weights {}`", Name(each.weights)), options);
     EXPECT_GT(quality.mean, each.least) << "not of so few bits";
     EXPECT_LE(quality.mean, each.most);
   }
@@ -235,7 +235,7 @@ TEST_F(TrainedModelTest, PackedKvCostsWhatThePageSays) {
     engine::EngineOptions options = Options();
     options.key_dtype = each.keys;
     options.value_dtype = each.values;
-    const cli::Distance quality =
+    const lab::Distance quality =
         Measure(fmt::format("KV in {}/{}", tensor::Name(each.keys), tensor::Name(each.values)), options);
     EXPECT_GT(quality.mean, each.least) << "not of so few bits";
     EXPECT_LE(quality.mean, each.most);

@@ -27,12 +27,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "baton/v1/inference.grpc.pb.h"
-#include "cli/bench/machine.h"
 #include "cli/serve/child.h"
 #include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/lifecycle.h"
+#include "lab/bench/machine.h"
 #include "tests/bench/router/measured_process.h"
 #include "tests/fakes/fake_inference.h"
 
@@ -327,7 +327,7 @@ int main(int argc, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   if (host) return HostRouter();
 
-  const cli::bench::Machine machine = cli::bench::ThisMachine();
+  const lab::bench::Machine machine = lab::bench::ThisMachine();
   fmt::print("commit {}, {}, {} cores, {:.0f} GiB, {}\n", GetBuildInfo().commit, machine.cpu, machine.cores,
              static_cast<double>(machine.memory_bytes) / (1 << 30), machine.kernel);
   const cli::Child router = Spawn("/proc/self/exe", {"--host-router"});

@@ -13,19 +13,19 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "cli/bench/machine_limits.h"
 #include "common/tensor/dtype.h"
 #include "engine/device/thread_pool.h"
 #include "engine/kernels/kernels.h"
+#include "lab/bench/machine_limits.h"
 #include "tests/bench/kernels/peer.h"
 #include "tests/bench/timing.h"
 
 namespace baton::bench {
 namespace {
 
-using cli::bench::ReadAll;
-using cli::bench::ReadBuffer;
-using cli::bench::RunMultiplyAdds;
+using lab::bench::ReadAll;
+using lab::bench::ReadBuffer;
+using lab::bench::RunMultiplyAdds;
 
 using kernels::Kernels;
 using kernels::Matrix;

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "cli/bench/machine_limits.h"
 #include "engine/device/thread_pool.h"
 #include "engine/kernels/kernels.h"
+#include "lab/bench/machine_limits.h"
 #include "tests/bench/kernels/offload_bench.h"
 #include "tests/bench/timing.h"
 
@@ -112,7 +112,7 @@ class MoeBench {
         }
       });
       int64_t read = 0;
-      const double reading = Seconds([&] { read = cli::bench::ReadAll(pool_, big_.data()); });
+      const double reading = Seconds([&] { read = lab::bench::ReadAll(pool_, big_.data()); });
       if (i == 0) continue;  // memory is taken, threads wake up
       seconds.push_back(took / calls);
       rate.push_back(bytes / took);
@@ -129,7 +129,7 @@ class MoeBench {
   const int repetitions_;
   device::ThreadPool pool_;
   std::unique_ptr<kernels::Kernels> kernels_;
-  cli::bench::ReadBuffer big_;
+  lab::bench::ReadBuffer big_;
   std::mt19937 random_{11};
   std::vector<std::unique_ptr<kernels::PackedMatrix>> matrices_;
   std::vector<Expert> experts_;

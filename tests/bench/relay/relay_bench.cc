@@ -8,7 +8,6 @@
 #include <random>
 #include <thread>
 
-#include "cli/bench/machine_limits.h"
 #include "cli/client/inference_client.h"
 #include "cli/relay_in_process.h"
 #include "common/base/build_info.h"
@@ -17,15 +16,16 @@
 #include "engine/engine.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sequence_kv.h"
+#include "lab/bench/machine_limits.h"
 #include "tests/bench/relay/synthetic_model.h"
 #include "tests/bench/timing.h"
 
 namespace baton::bench {
 namespace {
 
-using cli::bench::ReadAll;
-using cli::bench::ReadBuffer;
-using cli::bench::RunMultiplyAdds;
+using lab::bench::ReadAll;
+using lab::bench::ReadBuffer;
+using lab::bench::RunMultiplyAdds;
 
 using Clock = std::chrono::steady_clock;
 

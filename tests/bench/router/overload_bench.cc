@@ -18,15 +18,15 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench/load_client.h"
-#include "cli/bench/recorder.h"
-#include "cli/bench/runner.h"
-#include "cli/bench/workload.h"
 #include "cli/client/inference_client.h"
 #include "cli/serve/child.h"
 #include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "lab/bench/load_client.h"
+#include "lab/bench/recorder.h"
+#include "lab/bench/runner.h"
+#include "lab/bench/workload.h"
 #include "tests/bench/router/measured_process.h"
 #include "tests/fakes/fake_worker.h"
 
@@ -36,7 +36,7 @@ namespace {
 using bench::AwaitGrpcAddress;
 using bench::AwaitLine;
 using bench::MeasuredProcess;
-using namespace cli::bench;  // NOLINT: the load test's parts
+using namespace lab::bench;  // NOLINT: the load test's parts
 
 struct Model {
   int workers = 4;

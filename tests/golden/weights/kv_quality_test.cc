@@ -33,7 +33,7 @@ TEST_P(KvQualityTest, StaysCloseToFloats) {
                                       .value_dtype = GetParam().values});
   ASSERT_TRUE(floats.ok()) << floats.status();
   ASSERT_TRUE(packed.ok()) << packed.status();
-  const cli::Distance quality = cli::Compare(**floats, **packed, Conversations(folder), /*threads=*/2);
+  const lab::Distance quality = lab::Compare(**floats, **packed, Conversations(folder), /*threads=*/2);
   std::printf("KV in %s/%s: %s\n", std::string(tensor::Name(GetParam().keys)).c_str(),
               std::string(tensor::Name(GetParam().values)).c_str(), Describe(quality).c_str());
   ASSERT_GT(quality.positions, 5000);

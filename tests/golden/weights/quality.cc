@@ -26,7 +26,7 @@ std::vector<std::vector<TokenId>> Conversations(const std::string& folder) {
   return texts;
 }
 
-std::string Describe(const cli::Distance& distance) {
+std::string Describe(const lab::Distance& distance) {
   return fmt::format(
       "{} tokens: KLD mean {:.6f}, largest {:.4f}; perplexity {:.4f} stored, {:.4f} here; same likeliest "
       "token {:.2f}%",

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/eval/divergence.h"
 #include "common/base/ids.h"
+#include "lab/eval/divergence.h"
 
 namespace baton {
 
@@ -13,6 +13,6 @@ namespace baton {
 std::vector<std::vector<TokenId>> Conversations(const std::string& folder);
 
 // One line.
-std::string Describe(const cli::Distance& distance);
+std::string Describe(const lab::Distance& distance);
 
 }  // namespace baton

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-cli::Distance Measure(model::WeightPrecision precision) {
+lab::Distance Measure(model::WeightPrecision precision) {
   const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
   const auto load = [&folder](model::WeightPrecision weights) {
     return engine::Engine::Load({.model_folder = folder,
@@ -24,14 +24,14 @@ cli::Distance Measure(model::WeightPrecision precision) {
   EXPECT_TRUE(stored.ok()) << stored.status();
   EXPECT_TRUE(integers.ok()) << integers.status();
   if (!stored.ok() || !integers.ok()) return {};
-  const cli::Distance quality = cli::Compare(**stored, **integers, Conversations(folder), /*threads=*/2);
+  const lab::Distance quality = lab::Compare(**stored, **integers, Conversations(folder), /*threads=*/2);
   std::printf("%s: %s\n", std::string(Name(precision)).c_str(), Describe(quality).c_str());
   return quality;
 }
 
 TEST(WeightsQualityTest, Int8StaysCloseToWhatIsStored) {
   if (kSanitized) GTEST_SKIP() << "what it measures is the quality of numbers";
-  const cli::Distance quality = Measure(model::WeightPrecision::kInt8);
+  const lab::Distance quality = Measure(model::WeightPrecision::kInt8);
   ASSERT_GT(quality.positions, 5000);
   EXPECT_GT(quality.mean, 1e-7) << "both have the same weights";
   EXPECT_LE(quality.mean, 0.003);
@@ -40,7 +40,7 @@ TEST(WeightsQualityTest, Int8StaysCloseToWhatIsStored) {
 
 TEST(WeightsQualityTest, Int4StaysCloseToWhatIsStored) {
   if (kSanitized) GTEST_SKIP() << "what it measures is the quality of numbers";
-  const cli::Distance quality = Measure(model::WeightPrecision::kInt4);
+  const lab::Distance quality = Measure(model::WeightPrecision::kInt4);
   ASSERT_GT(quality.positions, 5000);
   EXPECT_GT(quality.mean, 0.003) << "not of 4 bits";
   EXPECT_LE(quality.mean, 0.2);

@@ -10,13 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/synchronization/mutex.h"
-#include "cli/bench/load_client.h"
-#include "cli/bench/runner.h"
-#include "cli/bench/workload.h"
+#include "lab/bench/load_client.h"
+#include "lab/bench/runner.h"
+#include "lab/bench/workload.h"
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/cli/baton_process.h"
 
-namespace baton::cli::bench {
+namespace baton::lab::bench {
 namespace {
 
 using fakes::AnswerWith;
@@ -39,7 +39,7 @@ std::vector<std::vector<int32_t>> Prompts(const FakeInference& server) {
 Json RunJson(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "bench");
   arguments.insert(arguments.end(), {"--json", "-"});
-  const cli::Outcome outcome = RunBaton(arguments);
+  const cli::Outcome outcome = cli::RunBaton(arguments);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return Json::parse(outcome.out, nullptr, false);
 }
@@ -139,21 +139,22 @@ TEST(BenchTest, WhatProfileWritesPlanAndSimulateRead) {
       std::filesystem::temp_directory_path() / fmt::format("baton_profile_{}", getpid());
   std::filesystem::create_directories(folder);
   const std::string profile = folder / "profile.json", record = folder / "record.jsonl";
-  const cli::Outcome bench = RunBaton({"bench", "--model", BATON_SOURCE_DIR "/models/baton-tiny",
-                                       "--requests", "40", "-c", "4", "--prompt-tokens", "uniform:64:512",
-                                       "--output-tokens", "8", "--profile", profile, "--record", record});
+  const cli::Outcome bench =
+      cli::RunBaton({"bench", "--model", BATON_SOURCE_DIR "/models/baton-tiny", "--requests", "40", "-c", "4",
+                     "--prompt-tokens", "uniform:64:512", "--output-tokens", "8", "--profile", profile,
+                     "--record", record});
   if (bench.code != 0) {  // on a busy machine times may tell nothing of tokens
     ASSERT_NE(bench.err.find("no profile: "), std::string::npos) << bench.err;
     std::filesystem::copy_file(BATON_SOURCE_DIR "/deploy/profiles/baton-tiny-cpu.json", profile);
   }
   const cli::Outcome plan =
-      RunBaton({"plan", "--profile", profile, "--rate", "1", "--prompt-tokens", "256", "--output-tokens", "8",
-                "--kv-memory", "64MiB", "--slo-ttft", "1h", "--slo-tpot", "1h"});
+      cli::RunBaton({"plan", "--profile", profile, "--rate", "1", "--prompt-tokens", "256", "--output-tokens",
+                     "8", "--kv-memory", "64MiB", "--slo-ttft", "1h", "--slo-tpot", "1h"});
   EXPECT_EQ(plan.code, 0) << plan.err;
   const std::string trace = folder / "trace.jsonl";
   std::ofstream(trace) << R"({"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [1, 2]})";
-  const cli::Outcome simulate = RunBaton({"simulate", "--trace", trace, "--fleet", profile, "--policies",
-                                          "prefix_affinity", "--record", folder / "simulated.jsonl"});
+  const cli::Outcome simulate = cli::RunBaton({"simulate", "--trace", trace, "--fleet", profile, "--policies",
+                                               "prefix_affinity", "--record", folder / "simulated.jsonl"});
   EXPECT_EQ(simulate.code, 0) << simulate.err;
   // One line for each request, with the same fields.
   const auto lines = [](const std::filesystem::path& path) {
@@ -182,8 +183,8 @@ TEST(BenchTest, ARecordThatCantBeWrittenIsSaidBeforeTheLoad) {
     ++asked;
     return AnswerWith({1}, 1);
   }});
-  const cli::Outcome bench = RunBaton({"bench", "--server", server.address(), "--requests", "5", "--warmup",
-                                       "0", "--record", "/no/such/folder/record.jsonl"});
+  const cli::Outcome bench = cli::RunBaton({"bench", "--server", server.address(), "--requests", "5",
+                                            "--warmup", "0", "--record", "/no/such/folder/record.jsonl"});
   EXPECT_NE(bench.code, 0);
   EXPECT_NE(bench.err.find("/no/such/folder/record.jsonl"), std::string::npos) << bench.err;
   EXPECT_EQ(asked, 0);
@@ -221,7 +222,7 @@ TEST(BenchTest, NothingSucceededIsAFailure) {
   FakeInference server({.generate = [](const v1::GenerateRequest&) {
     return Script{{}, absl::InternalError("broken")};
   }});
-  const cli::Outcome outcome = RunBaton({"bench", "--server", server.address(), "--requests", "2"});
+  const cli::Outcome outcome = cli::RunBaton({"bench", "--server", server.address(), "--requests", "2"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.out, HasSubstr("2 x INTERNAL: broken"));
   EXPECT_THAT(outcome.err, HasSubstr("no request succeeded"));
@@ -264,7 +265,7 @@ TEST(BenchTest, AHostileTraceIsRefusedByLine) {
   std::ofstream(path) << R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [0]})"
                       << "\n\n{\"timestamp\": 1, \"input_length\": -5}\n";
   FakeInference server;
-  const cli::Outcome outcome = RunBaton({"bench", "--server", server.address(), "--trace", path});
+  const cli::Outcome outcome = cli::RunBaton({"bench", "--server", server.address(), "--trace", path});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("line 3: input_length must be a whole number"));
   EXPECT_TRUE(server.generate_requests().empty());
@@ -272,11 +273,11 @@ TEST(BenchTest, AHostileTraceIsRefusedByLine) {
 }
 
 TEST(BenchTest, MisuseIsTwo) {
-  EXPECT_EQ(RunBaton({"bench", "--rate", "1", "--concurrency", "1"}).code, 2);
-  EXPECT_EQ(RunBaton({"bench", "--rate", "-1"}).code, 2);
-  EXPECT_EQ(RunBaton({"bench", "--prompt-tokens", "zipf:1:2"}).code, 2);
-  EXPECT_EQ(RunBaton({"bench", "--trace-speed", "2"}).code, 2);
-  EXPECT_EQ(RunBaton({"bench", "--slo-ttft", "fast"}).code, 2);
+  EXPECT_EQ(cli::RunBaton({"bench", "--rate", "1", "--concurrency", "1"}).code, 2);
+  EXPECT_EQ(cli::RunBaton({"bench", "--rate", "-1"}).code, 2);
+  EXPECT_EQ(cli::RunBaton({"bench", "--prompt-tokens", "zipf:1:2"}).code, 2);
+  EXPECT_EQ(cli::RunBaton({"bench", "--trace-speed", "2"}).code, 2);
+  EXPECT_EQ(cli::RunBaton({"bench", "--slo-ttft", "fast"}).code, 2);
 }
 
 TEST(BenchTest, CtrlCStillReports) {
@@ -340,4 +341,4 @@ TEST(LoadClientTest, WhatIsLeftAfterTheDrainIsCutOffAndNotTheServersFault) {
 }
 
 }  // namespace
-}  // namespace baton::cli::bench
+}  // namespace baton::lab::bench
