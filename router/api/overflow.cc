@@ -62,6 +62,10 @@ bool Shortens(const v1::Overflow& overflow) {
   }
 }
 
+bool Clamps(const v1::Overflow& overflow) {
+  return overflow.mode() == v1::Overflow::MODE_CLAMP_OUTPUT || overflow.clamp_output();
+}
+
 int PartsGone(std::span<const int64_t> messages, std::span<const RemovablePart> parts, int64_t fixed,
               int64_t window, double keep) {
   const auto target = static_cast<int64_t>(std::floor(keep * static_cast<double>(window)));

@@ -26,6 +26,9 @@ absl::Status CheckOverflow(const v1::Overflow& overflow, bool of_tokens);
 // True if the conversation may be shortened; false: it is refused if it is too long.
 bool Shortens(const v1::Overflow& overflow);
 
+// True if max_tokens is cut to the room that is left of the context.
+bool Clamps(const v1::Overflow& overflow);
+
 // Some part of a conversation that may go: its tokens, and the message, by number, with whose coming it may.
 struct RemovablePart {
   int64_t tokens = 0;

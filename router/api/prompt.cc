@@ -11,6 +11,7 @@
 #include "common/base/quote.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
+#include "protocol/client/token_ids.h"
 #include "router/api/conversation.h"
 #include "router/api/instructions.h"
 #include "router/api/overflow.h"
@@ -150,6 +151,24 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
                 .conversation = std::move(shortened.conversation)};
 }
 
+// Leaves tokens out of a prompt so that it fits, as the request's overflow says.
+absl::StatusOr<v1::ContextReport> CutToFit(const ServedModel& model, const v1::GenerateRequest& request,
+                                           std::vector<TokenId>* tokens) {
+  v1::ContextReport report;
+  const int64_t room = RoomForPrompt(model, request);
+  if (!Shortens(request.overflow()) || room <= 0) return report;
+  // A prompt that has lost the tokens with which the tokenizer begins every text is one that the model was
+  // never trained on.
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> added, model.tokenizer->Encode("", true));
+  const auto [head, _] = std::ranges::mismatch(*tokens, added);
+  const auto gone =
+      CutTokens(request.overflow(), std::ssize(*tokens), std::distance(tokens->begin(), head), room);
+  if (!gone.ok()) return ExceedsContext(fmt::format("overflow: {}", std::string(gone.status().message())));
+  tokens->erase(tokens->begin() + gone->begin, tokens->begin() + gone->end);
+  report.set_removed_tokens(static_cast<uint32_t>(gone->end - gone->begin));
+  return report;
+}
+
 }  // namespace
 
 absl::Status CheckLength(const ServedModel& model, const char* field, std::string_view text,
@@ -248,25 +267,25 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
   return Encode(model, "conversation", *std::move(text), marked, false, contexts, wanted);
 }
 
-absl::StatusOr<v1::ContextReport> CutToFit(const ServedModel& model, const v1::GenerateRequest& request,
-                                           std::vector<TokenId>* tokens) {
-  v1::ContextReport report;
-  const int64_t room = RoomForPrompt(model, request);
-  if (!Shortens(request.overflow()) || room <= 0) return report;
-  // A prompt that has lost the tokens with which the tokenizer begins every text is one that the model was
-  // never trained on.
-  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> added, model.tokenizer->Encode("", true));
-  const auto [head, _] = std::ranges::mismatch(*tokens, added);
-  const auto gone =
-      CutTokens(request.overflow(), std::ssize(*tokens), std::distance(tokens->begin(), head), room);
-  if (!gone.ok()) return ExceedsContext(fmt::format("overflow: {}", std::string(gone.status().message())));
-  tokens->erase(tokens->begin() + gone->begin, tokens->begin() + gone->end);
-  report.set_removed_tokens(static_cast<uint32_t>(gone->end - gone->begin));
-  return report;
+int64_t MostContexts(const v1::Overflow& overflow, bool counted) {
+  return counted || Shortens(overflow) ? kMaxContexts : 1;
 }
 
-absl::StatusOr<Fitted> FitOrRender(const ServedModel& model, const v1::ChatRequest& request,
-                                   const Tenant& tenant, bool counted, const Wanted& wanted) {
+absl::StatusOr<Fitted> FitPrompt(const ServedModel& model, const v1::GenerateRequest& request, const Tenant&,
+                                 bool counted, const Wanted& wanted) {
+  Fitted fitted;
+  if (request.has_text()) {
+    BATON_ASSIGN_OR_RETURN(fitted.rendered, EncodePrompt(model, request.text(), request.literal(),
+                                                         MostContexts(request.overflow(), counted), wanted));
+  } else {
+    fitted.rendered.tokens = protocol::TokensOf(request.token_ids().ids());
+  }
+  BATON_ASSIGN_OR_RETURN(fitted.report, CutToFit(model, request, &fitted.rendered.tokens));
+  return fitted;
+}
+
+absl::StatusOr<Fitted> FitPrompt(const ServedModel& model, const v1::ChatRequest& request,
+                                 const Tenant& tenant, bool counted, const Wanted& wanted) {
   const int64_t room = RoomForPrompt(model, request);
   if (Shortens(request.overflow()) && room > 0)
     return RenderToFit(model, request, tenant, room, counted, wanted);

@@ -37,6 +37,9 @@ struct Rendered {
   int64_t neutralised = 0;  // Prepared
 };
 
+// Contexts that a prompt may be long before it is cut.
+int64_t MostContexts(const v1::Overflow& overflow, bool counted);
+
 // By bytes alone: `text` can be tokens of so many contexts. `field` opens the message of an error.
 absl::Status CheckLength(const ServedModel& model, const char* field, std::string_view text,
                          int64_t contexts);
@@ -49,19 +52,19 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
                                 const v1::Thinking& thinking, const Tenant& tenant, int64_t contexts,
                                 const Wanted& wanted);
 
-// Leaves tokens out of a prompt so that it fits, as the request's overflow says.
-absl::StatusOr<v1::ContextReport> CutToFit(const ServedModel& model, const v1::GenerateRequest& request,
-                                           std::vector<TokenId>* tokens);
-
 struct Fitted {
   Rendered rendered;
   v1::ContextReport report;
   // The conversation that was rendered, if it is not the request's.
   std::optional<v1::Conversation> conversation;
+
+  bool shortened() const { return conversation.has_value() || report.removed_tokens() > 0; }
 };
-// The prompt of a conversation, made to fit if its overflow says so. counted: nobody computes it, so it may
-// have kMaxContexts, and be too long all the same.
-absl::StatusOr<Fitted> FitOrRender(const ServedModel& model, const v1::ChatRequest& request,
-                                   const Tenant& tenant, bool counted, const Wanted& wanted);
+// The prompt of a request, made to fit if its overflow says so. counted: nobody computes it, so it may have
+// kMaxContexts, and be too long all the same.
+absl::StatusOr<Fitted> FitPrompt(const ServedModel& model, const v1::GenerateRequest& request,
+                                 const Tenant& tenant, bool counted, const Wanted& wanted);
+absl::StatusOr<Fitted> FitPrompt(const ServedModel& model, const v1::ChatRequest& request,
+                                 const Tenant& tenant, bool counted, const Wanted& wanted);
 
 }  // namespace baton::router

@@ -1,6 +1,9 @@
 // RequestPreparer: a client's message becomes a Prepared request of one of the registry's models, or a
-// refusal that names the field. Two steps: Check is cheap and runs where the message was parsed; Prepare
-// renders, tokenizes (prompt.h) and resolves defaults, and runs on the executor. Immutable, any thread.
+// refusal that names the field. Check is cheap and runs where the message was parsed (request_checks.h).
+// Prepare does the rest in six steps, on the executor: the model, the prompt (prompt.h), its places in caches
+// (cache_marks.h, reusable_parts.h), the answer's form (answer_format.h, and the grammar of chat_grammar.h),
+// its draws and its end (validation.h), whose it is. `Request` is v1::GenerateRequest or v1::ChatRequest.
+// Immutable, any thread.
 #pragma once
 
 #include <functional>
@@ -27,8 +30,8 @@ class RequestPreparer {
       : models_(models), draw_seed_(std::move(draw_seed)) {}
 
   // max_answer_bytes: of an answer that goes out in one message; 0: it is a stream.
-  absl::Status Check(const v1::GenerateRequest& request, uint32_t max_answer_bytes = 0) const;
-  absl::Status Check(const v1::ChatRequest& request, uint32_t max_answer_bytes = 0) const;
+  template <typename Request>
+  absl::Status Check(const Request& request, uint32_t max_answer_bytes = 0) const;
 
   using Wanted = router::Wanted;
 
@@ -40,10 +43,8 @@ class RequestPreparer {
   Grammar GrammarOf(const v1::ChatRequest& request, GrammarCheck::Effort effort) const;
 
   // Prepares a tenant's request that passed Check, with its grammar. max_answer_bytes: as for Check.
-  absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
-                                   std::optional<baton::fleet::v1::AnswerGrammar> grammar,
-                                   const Wanted& wanted = nullptr, uint32_t max_answer_bytes = 0) const;
-  absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request, const Tenant& tenant,
+  template <typename Request>
+  absl::StatusOr<Prepared> Prepare(const Request& request, const Tenant& tenant,
                                    std::optional<baton::fleet::v1::AnswerGrammar> grammar,
                                    const Wanted& wanted = nullptr, uint32_t max_answer_bytes = 0) const;
   // The same with the grammar that the request asks for, compiled here and now.
@@ -59,33 +60,18 @@ class RequestPreparer {
     std::vector<TokenId> tokens;
     std::string text;                          // that was tokenized; empty if the request has token ids
     std::optional<v1::ContextReport> context;  // if it was made to fit
-    int64_t neutralised = 0;                   // Prepared
   };
   // The prompt that Prepare would make of a tenant's request, which is checked as Check does. Takes what a
   // prompt can't be, up to kMaxContexts times the context: "how long is it" is a fair question of a text that
   // turns out too long.
-  absl::StatusOr<Prompt> PromptOf(const v1::GenerateRequest& request, const Tenant& tenant,
-                                  const Wanted& wanted = nullptr) const;
-  absl::StatusOr<Prompt> PromptOf(const v1::ChatRequest& request, const Tenant& tenant,
+  template <typename Request>
+  absl::StatusOr<Prompt> PromptOf(const Request& request, const Tenant& tenant,
                                   const Wanted& wanted = nullptr) const;
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) const;
 
   const ModelRegistry& models() const { return models_; }
 
  private:
-  // contexts: how many of the model's context a text may have.
-  absl::Status CheckWithin(const v1::GenerateRequest& request, uint32_t max_answer_bytes,
-                           int64_t contexts) const;
-  // Its tokens, cut as its overflow says.
-  absl::StatusOr<Prompt> FittingPrompt(const ServedModel& model, const v1::GenerateRequest& request,
-                                       int64_t contexts, const Wanted& wanted) const;
-  // Adds what Generate and Chat share to the tokens in `decode`. clamp: max_tokens is cut to
-  // the room that is left.
-  template <typename Request>
-  absl::StatusOr<Prepared> Complete(const ServedModel& model, const Request& request, const Tenant& tenant,
-                                    baton::fleet::v1::DecodeRequest decode, uint32_t max_answer_bytes,
-                                    bool clamp = false) const;
-
   const ModelRegistry& models_;
   const std::function<uint64_t()> draw_seed_;
 };
