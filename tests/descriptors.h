@@ -1,4 +1,4 @@
-// Whether a test may take every descriptor of its own process.
+// Says if a sanitizer forbids a test to take every descriptor of its own process.
 #pragma once
 
 namespace baton {

@@ -1,5 +1,5 @@
-// What admission costs a request, with few and many tenants and with short and long lines: let in, served,
-// settled. And what finding the tenant of a key costs.
+// Costs of admission per request, with few and many tenants and with short and long lines: let in, served,
+// settled. And the cost of finding the tenant of a key.
 #include <benchmark/benchmark.h>
 
 #include "common/base/check.h"

@@ -1,5 +1,5 @@
-// What a token costs on its way out of a decode worker: as text, and as typed parts. The difference, divided
-// by the time per output token, is what parsing adds to TPOT.
+// Costs of a token on its way out of a decode worker: as text, and as typed parts. The difference, divided by
+// the time per output token, is what parsing adds to TPOT.
 #include <benchmark/benchmark.h>
 
 #include <memory>

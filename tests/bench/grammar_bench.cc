@@ -1,7 +1,7 @@
-// What grammars cost. BM_Mask: a mask for one row and taking its token, along answers under schemas of
-// several kinds, with p50_us and p99_us. BM_Rows: 16 running rows on the shipped model, in alternating rounds
-// of steps without and with grammars: all rows under one (`constrained`), or some of them under one whose
-// masks are dear (`hostile`). BM_Parsing: likewise, and all rows of one round are parsed into parts. In both,
+// Costs of grammars. BM_Mask: a mask for one row and taking its token, along answers under schemas of several
+// kinds, with p50_us and p99_us. BM_Rows: 16 running rows on the shipped model, in alternating rounds of
+// steps without and with grammars: all rows under one (`constrained`), or some of them under one whose masks
+// are dear (`hostile`). BM_Parsing: likewise, and all rows of one round are parsed into parts. In both,
 // `loss_percent` is what the plain round's time a token has grown by (with `hostile`, a step), the median of
 // the rounds, and `rows_a_step` how many rows had a token. BM_Refusal: the CPU time in which a hostile
 // grammar is refused, or compiled. The context lines say which machine it is.
@@ -200,7 +200,7 @@ void CompareRows(benchmark::State& state, int odd, Kind kind) {
     auto mixed = std::make_unique<Batch>(*engine, odd, kind);
     state.ResumeTiming();
     for (int round = 0; round < 10; ++round) {
-      // Of dear masks, what matters is how long the others' steps take.
+      // For dear masks, the time of the others' steps counts.
       const bool by_token = kind != Kind::kHostile;
       const double without = plain->Run(kRound, by_token), with = mixed->Run(kRound, by_token);
       losses.push_back(100 * (with / without - 1));

@@ -1,5 +1,5 @@
-// What the bookkeeping of KV costs on a prompt of 100,000 tokens: hashing it, matching it, taking and giving
-// back its blocks.
+// Costs of KV bookkeeping on a prompt of 100,000 tokens: hashing it, matching it, taking and giving back its
+// blocks.
 #include <benchmark/benchmark.h>
 
 #include "common/base/check.h"

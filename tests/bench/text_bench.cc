@@ -1,4 +1,4 @@
-// What text costs: Encode of about 100,000 tokens (also from several threads on one tokenizer), Detokenizer,
+// Costs of text: Encode of about 100,000 tokens (also from several threads on one tokenizer), Detokenizer,
 // StopMatcher and a chat template. It uses the shipped model's tokenizer, a byte-level BPE of a few thousand
 // tokens, or without it the tiny one of tests/golden/text.
 #include <benchmark/benchmark.h>

@@ -1,4 +1,4 @@
-// What benchmarks do with a clock.
+// Timing for benchmarks.
 #pragma once
 
 #include <algorithm>

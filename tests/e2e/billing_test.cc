@@ -1,5 +1,5 @@
-// What requests used, on real processes: it adds up whichever way a request ends, the ledger, the audit log
-// and the clients agree, and a router that is killed loses and repeats nothing.
+// Requests' usage, on real processes: it adds up whichever way a request ends, the ledger, the audit log and
+// the clients agree, and a router that is killed loses and repeats nothing.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -58,7 +58,7 @@ v1::Usage Used(Fleet& fleet, const v1::ChatRequest& request) {
 TEST(CachingTest, AMarkedPrefixOutlastsPressureAndIsChargedOnce) {
   for (const int prefill : {1, 0}) {
     SCOPED_TRACE(prefill);
-    // What a peer still has would hide what the decode worker has lost.
+    // A peer's blocks would hide the decode worker's loss of its own.
     const std::vector<std::string> alone = {"--peer-fetch", "never"};
     Fleet fleet({.prefill = prefill, .prefill_flags = alone, .decode_flags = alone, .kv_memory = kSmallPool});
     v1::ChatRequest marked = AskAbout("rule", "What is the first rule?");

@@ -28,7 +28,7 @@ class DiskTierTest : public FetchTest {
   std::vector<std::string> On(const std::string& name) const {
     return {"--kv-disk", folder_ + "/" + name, "--kv-disk-size", "256MiB", "--peer-fetch", "always"};
   }
-  // What it tells routers.
+  // The snapshot that routers get.
   static fleet::v1::Snapshot SnapshotOf(const Process& worker) {
     const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()));
     grpc::ClientContext context;
@@ -52,7 +52,7 @@ TEST_F(DiskTierTest, ADecodeWorkerThatWasKilledFindsItsBlocks) {
   const auto prompt = Tokens(1, 400);
   fleet::v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 20);
   ExpectAsAlone(Run(fleet.decode(), request), prompt, 20);
-  // Of 419 tokens that are computed, 26 blocks are whole.
+  // The 419 computed tokens fill 26 blocks.
   ASSERT_TRUE(AwaitWritten(fleet.decode(), 26));
   fleet.RestartDecode(0, SIGKILL);
   const fleet::v1::Snapshot told = SnapshotOf(fleet.decode());
@@ -73,7 +73,7 @@ TEST_F(DiskTierTest, ADecodeWorkerThatWasKilledFindsItsBlocks) {
   EXPECT_GE(timing.prefill_queue_seconds(), again.end().relay().fetch_seconds() - 1e-6)
       << "loading is waiting";
   EXPECT_EQ(Metric(fleet.decode(), "baton_disk_loaded_blocks_total"), 24);
-  // What was loaded is cached: nothing is read twice.
+  // Loaded blocks are cached: nothing is read twice.
   EXPECT_EQ(Run(fleet.decode(), request).end().relay().fetched_tokens(), 0u);
   // The very tokens, of another tenant.
   fleet.RestartDecode(0, SIGKILL);
@@ -105,7 +105,7 @@ TEST_F(DiskTierTest, APrefillWorkerThatWasKilledFindsItsBlocks) {
   fleet.ExpectNothingHeld();
 }
 
-// What is evicted from a small pool comes back from the disk, in the same process and after it has left.
+// Blocks evicted from a small pool come back from the disk, in the same process and after it has left.
 TEST_F(DiskTierTest, AWorkingSetBeyondTheMemoryIsKept) {
   Fleet fleet({.prefill = 0, .decode = 1, .decode_flags = On("decode"), .kv_memory = "3MiB"});
   const auto ask = [&](uint32_t seed) {

@@ -1,4 +1,4 @@
-// What the tests of peer fetch share: an engine that says what is right, and a router's part of a request,
+// The fixture of the peer fetch tests: an engine that says what is right, and a router's part of a request,
 // spoken to the decode worker by hand.
 #pragma once
 

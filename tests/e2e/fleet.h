@@ -48,7 +48,7 @@ class Process {
   pid_t pid() const { return child_.pid(); }
   // Waits for the end. What it says until then is kept for TakeErrors.
   cli::ExitStatus Wait();
-  // What it has written to standard error since the last call, or its start; waits until there is something.
+  // Its standard error since the last call, or its start; waits until there is something.
   std::string TakeErrors();
 
  private:
@@ -71,7 +71,7 @@ struct FleetOptions {
   std::string worker_folder;
   // Each worker stands at a gate of its own (gate.h): without a folder, those of kGatedWorkers.
   bool gated = false;
-  // Of each worker.
+  // --kv-memory of each worker.
   std::string kv_memory = "64MiB";
   // Seconds that workers give to what runs when they are told to leave.
   std::string drain_grace = std::to_string(Scaled(20));
@@ -83,7 +83,7 @@ struct FleetOptions {
   bool impatient = false;
 };
 
-// What came of one call.
+// The result of one call.
 struct Answer {
   absl::Status status;
   v1::Started started;

@@ -219,7 +219,7 @@ class LinkCheckTest : public testing::TestWithParam<const char*> {
     flags.insert(flags.end(), more.begin(), more.end());
     return Process(fmt::format("{}baton-{}", kGatedWorkers, role), flags);
   }
-  // What routers are told.
+  // True if the worker tells routers so.
   static bool TakesNoWork(const Process& worker) {
     grpc::ClientContext context;
     const auto reader = fleet::v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()))->Watch(&context, {});

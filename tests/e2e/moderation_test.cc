@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kGuard[] = BATON_SOURCE_DIR "/models/baton-guard";
-// What the shipped model is made to write, and the shipped classifier takes for harmful.
+// A text that the shipped model is made to write, and the shipped classifier takes for harmful.
 constexpr char kThreat[] = "I will break your arm tomorrow.";
 
 class ModerationTest : public ::testing::Test {

@@ -53,7 +53,7 @@ v1::ChatUnaryResponse CompleteParts(Fleet& fleet, const v1::ChatRequest& request
   return answer;
 }
 
-// What the stream folds to. `disturb` is called once so many tokens have come.
+// The answer that the stream folds to. `disturb` is called once so many tokens have come.
 v1::ChatUnaryResponse Stream(Fleet& fleet, const v1::ChatRequest& request, uint32_t disturb_after = 0,
                              const std::function<void()>& disturb = nullptr) {
   const FoldedAnswer folded = Fold(fleet, request, disturb_after, disturb);
@@ -71,7 +71,7 @@ std::string Comparable(v1::ChatUnaryResponse answer) {
     choice.mutable_finished()->mutable_usage()->clear_prefill_cached_tokens();
     choice.mutable_finished()->mutable_usage()->clear_cached_tokens();
     choice.mutable_finished()->mutable_usage()->clear_plain_tokens();
-    // What past answers gave to copy from.
+    // Past answers give drafts to copy from.
     choice.mutable_finished()->mutable_usage()->clear_drafted_tokens();
     choice.mutable_finished()->mutable_usage()->clear_accepted_tokens();
   }
@@ -145,7 +145,7 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   EXPECT_TRUE(choice.parts(0).complete());
   EXPECT_FALSE(choice.text().empty());
   EXPECT_EQ(choice.logprobs_size(), choice.token_ids_size());
-  // What it thought until then is what it would have thought.
+  // Its thoughts up to the budget are those without one.
   EXPECT_TRUE(std::equal(choice.token_ids().begin(), choice.token_ids().begin() + 3,
                          shown.choices(0).token_ids().begin()));
   request.mutable_output()->clear_logprobs();  // another way to draw, where the machine has one

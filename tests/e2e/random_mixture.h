@@ -10,7 +10,7 @@ namespace baton::e2e {
 struct MixtureShape {
   int layers = 3, experts = 16, chosen = 4;
   int64_t hidden = 64, width = 64;
-  // Of the three matrices of one expert, as the cpu backend keeps float32.
+  // Bytes of one expert's three matrices, as the cpu backend keeps float32.
   int64_t expert_bytes() const { return 3 * hidden * width * 4; }
   int all() const { return layers * experts; }
 };

@@ -17,7 +17,7 @@ std::string Lower(std::string text) {
   return text;
 }
 
-// Whether `answer` says `value` as words of their own: 70 is not in 170.
+// True if `answer` says `value` as words of their own: 70 is not in 170.
 bool Says(const std::string& answer, const std::string& value) {
   const std::string text = Lower(answer), word = Lower(value);
   const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };

@@ -188,7 +188,7 @@ class SecurityE2eTest : public ::testing::Test {
   Json announced_;
 };
 
-// What the router would refuse in the tenants file is refused when the key is made.
+// Names that the router would refuse in the tenants file are refused when the key is made.
 TEST_F(SecurityE2eTest, AKeyForANameThatTheRouterRefuses) {
   for (const std::string name : {"a b", "other"}) {
     const Outcome made = RunBaton({"key", "new", "--tenant", name, "--key-file", KeyFile("refused")});

@@ -1,5 +1,4 @@
-// What every server offers besides its own service, and what the router does with a whole fleet behind
-// it.
+// Services that every server offers besides its own, and the router with a whole fleet behind it.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>

@@ -69,7 +69,7 @@ TEST_F(SharedTierTest, ANewWorkerAnswersWithWhatAKilledOneHasPublished) {
     EXPECT_EQ(again.end().relay().fetched_from(), "shared");
     EXPECT_EQ(again.end().usage().decode_cached_tokens(), 384u);
     EXPECT_EQ(Metric(second.decode(), "baton_shared_loaded_blocks_total"), loaded + 24);
-    // What was loaded is cached: nothing is read twice.
+    // Loaded blocks are cached: nothing is read twice.
     EXPECT_EQ(Run(second.decode(), request).end().relay().fetched_tokens(), 0u);
     // The stranger's own are published too, and found by the next worker, for that tenant.
     ASSERT_TRUE(AwaitPublished(second.decode(), 52));

@@ -1,4 +1,4 @@
-// What the engine alone answers, and the requests that ask for the same: for tests of links.
+// Answers of the engine alone, and the requests that ask for the same: for tests of links.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -91,15 +91,15 @@ int HowMany() {
   return asked == nullptr ? 6 : std::atoi(asked);
 }
 
-// What drafts.
+// A way to draft.
 struct Drafts {
   const char* name;
-  // Of the worker.
+  // The decode workers' flags.
   std::vector<std::string> flags;
   uint32_t tokens = 300;
   // Its drafts take seconds, and whether they pay is measured: a sanitizer changes the times.
   bool model = false;
-  // Of the request: a grammar, much of which leaves no choice.
+  // Requests have a grammar, much of which leaves no choice.
   bool grammar = false;
   // Each request was asked before, of workers that live.
   bool twice = false;

@@ -16,7 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What no model would fill in without being made to.
+// A request for arguments that no model would fill in without being made to.
 v1::ChatRequest AskWithTools(const std::string& text) {
   v1::ChatRequest request;
   v1::Message* const message = request.mutable_conversation()->add_messages();
@@ -54,7 +54,7 @@ void ExpectCallObeys(const v1::ToolCall& call) {
   EXPECT_TRUE(value["days"] >= 3 && value["days"] <= 9) << call.DebugString();
 }
 
-// Of an answer that ended by itself: its calls, which obey. Beside them there is thinking at most.
+// The calls of an answer that ended by itself, which obey. Beside them there is thinking at most.
 std::vector<v1::ToolCall> CallsOf(const v1::AnswerChoice& choice) {
   EXPECT_EQ(choice.finished().reason(), v1::FINISH_REASON_TOOL_CALLS) << choice.DebugString();
   EXPECT_TRUE(choice.finished().warnings().empty()) << choice.DebugString();

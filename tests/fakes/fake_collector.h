@@ -42,7 +42,7 @@ class FakeCollector {
   std::vector<nlohmann::json> spans() const { return SpansOf(requests()); }
   // Waits until `enough` likes what has come. False after two minutes, scaled.
   bool Await(const std::function<bool(const std::vector<Request>&)>& enough) const;
-  // Likewise, for spans().
+  // The same, for spans().
   bool AwaitSpans(const std::function<bool(const std::vector<nlohmann::json>&)>& enough) const;
 
  private:

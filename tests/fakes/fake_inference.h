@@ -54,7 +54,7 @@ class FakeInference {
   ~FakeInference();
 
   const std::string& address() const;
-  // What grpc.health.v1 says of it; true at first.
+  // Sets its status in grpc.health.v1; true at first.
   void SetServing(bool serving);
   std::vector<v1::GenerateRequest> generate_requests() const;
   std::vector<v1::ChatRequest> chat_requests() const;

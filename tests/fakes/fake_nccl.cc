@@ -108,7 +108,7 @@ void FakeNccl::Abort(int process, std::span<const Communicator> communicators) {
   for (const Communicator communicator : communicators) {
     const auto found = ends_.find(communicator);
     BATON_CHECK(found != ends_.end()) << " aborted twice";
-    // What the other end put stays there: its kernel waits until it is aborted as well.
+    // The other end's puts stay: its kernel waits until it is aborted as well.
     const auto own = [&](const auto& part) { return part.end == found->second.get(); };
     for (const auto& part : found->second->wire->receives) {
       // Until here bytes may have landed.

@@ -24,7 +24,7 @@ Script DefaultScript(const fleet::v1::DecodeRequest&) {
 
 class ScriptedCall;
 
-// What the services and their calls share.
+// State that the services and their calls share.
 struct State {
   mutable absl::Mutex mutex;
   FakeWorker::Options options ABSL_GUARDED_BY(mutex);
@@ -124,7 +124,7 @@ class ScriptedCall final : public grpc::ServerWriteReactor<fleet::v1::DecodeEven
   }
 
   void OnDone() override {
-    // What the callbacks wrote was last written by a thread that may be another.
+    // The callbacks' last write may be another thread's.
     { const absl::MutexLock lock(&state_->mutex); }
     delete this;
   }

@@ -17,8 +17,8 @@
 
 namespace baton::fakes {
 
-// What a Decode call does next: send an event, wait for FakeWorker::Release or for a time to come, or end. A
-// script that runs out ends OK.
+// The next step of a Decode call: send an event, wait for FakeWorker::Release or for a time to come, or end.
+// A script that runs out ends OK.
 struct Step {
   enum class Kind { kSend, kHold, kUntil, kEnd };
   Kind kind = Kind::kSend;
@@ -87,7 +87,7 @@ class FakeWorker {
   void BreakWatches();
   // Watches that come from now on are told nothing.
   void SetSilent(bool silent);
-  // What later snapshots say.
+  // Sets the fingerprint of later snapshots.
   void SetFingerprint(const fleet::v1::Fingerprint& fingerprint);
 
   Counts counts() const;

@@ -16,7 +16,7 @@
 
 namespace baton::transfer {
 
-// What a test asks for, and sees. Outlives the fabric. Any thread.
+// The faults that a test asks for, and its view of the fabric. Outlives the fabric. Any thread.
 class FabricFaults {
  public:
   // Reads of this region are not begun until they are let go.

@@ -9,7 +9,7 @@ namespace {
 
 absl::Status Dead() { return absl::UnavailableError("the process is dead"); }
 
-// Whether a change still happens; false: this is the last one, and it is torn.
+// True if a change still happens; false: this is the last one, and it is torn.
 bool Happens(Faults& faults) {
   if (faults.changes_left < 0) return true;
   return faults.changes_left-- > 0;

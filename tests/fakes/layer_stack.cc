@@ -23,7 +23,7 @@ std::string ReadAll(const fs::path& path) {
   return text.str();
 }
 
-// Of "model.layers.12.mlp...": 12; -1: of no layer.
+// The layer: 12 for "model.layers.12.mlp..."; -1: none.
 int LayerOf(const std::string& tensor) {
   constexpr char kPrefix[] = "model.layers.";
   return tensor.starts_with(kPrefix) ? std::atoi(tensor.c_str() + std::strlen(kPrefix)) : -1;
@@ -65,7 +65,7 @@ LayerStack::LayerStack(const std::string& source, int layers) {
     if (name == "__metadata__" || layer >= layers) continue;
     keep(name, tensor, false);
     if (layer != 0) continue;
-    // What a layer adds to the residual stream comes out of these two: of zeros, nothing.
+    // A layer adds the products of these two to the residual stream: of zeros, nothing.
     const bool adds = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
     const std::string rest = name.substr(name.find(".0.") + 2);
     for (int more = has; more < layers; ++more)

@@ -21,7 +21,7 @@
 
 namespace baton::fault {
 
-// Of each frame, in both directions.
+// The faults of frames, in both directions.
 struct Trouble {
   double loss = 0;
   double repeat = 0;
@@ -47,7 +47,7 @@ class BadWire {
   static absl::StatusOr<std::unique_ptr<BadWire>> Create(uint64_t seed);
   ~BadWire();
 
-  // Of the far end, in its namespace.
+  // The far end's address, in its namespace.
   static constexpr char kFarAddress[] = "10.77.0.1";
   // A descriptor of the far namespace, for setns.
   int far_namespace() const { return far_; }

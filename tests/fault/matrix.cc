@@ -274,7 +274,7 @@ Cell TryCell(State state, Fault fault, const RigOptions& options) {
   } else if (replayed && follower.seen.finished->relay().failovers() == 0) {
     cell.wrong += "late chunks were taken; ";
   }
-  // What hung goes on, and finds that the world has moved.
+  // Hung processes go on, and find that the world has moved.
   rig.Continue(rig.prefill[0]);
   for (DecodeNode& node : rig.decode) rig.Continue(node);
   rig.Settle(absl::Seconds(5));

@@ -76,8 +76,8 @@ struct Expected {
 // RigOptions::of_ranks.
 const Expected& Alone(uint32_t seed, bool of_ranks = false);
 
-// What is wrong with an answer that should be `expected`, or, with may_end, a beginning of it. Empty:
-// nothing.
+// Returns the errors of an answer that should be `expected`, or, with may_end, a beginning of it. Empty:
+// none.
 std::string Judge(const Seen& seen, const Expected& expected, bool may_end);
 
 struct Cell {

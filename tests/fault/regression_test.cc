@@ -150,7 +150,7 @@ TEST(PublicFailureTest, N14APeerThatAbortsLeavesNoOtherHanging) {
   ExpectGreen(State::kReceiving, Fault::kLinkDrop);
 }
 
-// What an answer says of its path is what was taken.
+// An answer tells the path that was taken.
 TEST(PublicFailureTest, N18ThePathTakenIsTold) {
   Rig rig;
   Request& shipped = rig.Ask(Alone(1).prompt, kSampling, kAnswer);
@@ -181,7 +181,7 @@ TEST(SlowClientTest, IsPausedThenEndedAndHoldsNobody) {
   EXPECT_LT(taken, kAnswer);
 }
 
-// What routers weigh pairs by: the time of a hand-off that neither the queue nor the prefill explains.
+// Routers weigh pairs by the time of a hand-off that neither the queue nor the prefill explains.
 TEST(PeerRateTest, ADecodeWorkerTellsWhatHandOffsFromEachPeerTook) {
   const auto seconds = [](absl::Duration write_takes) {
     Rig rig({.write_takes = write_takes});

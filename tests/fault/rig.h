@@ -37,8 +37,8 @@ struct Without {
   bool release = false;   // an ended call does not reach the scheduler
 };
 
-// Who fetches the prompt's first blocks from the second prefill worker: nobody, the first prefill worker, or
-// the decode worker, which then computes the rest itself.
+// The worker that fetches the prompt's first blocks from the second prefill worker: none, the first prefill
+// worker, or the decode worker, which then computes the rest itself.
 enum class Fetches { kNobody, kPrefill, kDecode };
 
 struct RigOptions {
@@ -83,7 +83,7 @@ class SlowReceiver final : public transfer::LinkReceiver {
   transfer::HostLinkReceiver host_;
 };
 
-// What a client saw.
+// A client's view.
 struct Seen {
   std::vector<int32_t> tokens;
   std::vector<uint32_t> digests;
@@ -173,7 +173,7 @@ class Rig {
   void Settle(absl::Duration most);
   absl::Time now() const { return clock_.Now(); }
 
-  // What may happen to a process.
+  // Events of a process.
   void Kill(PrefillNode& node);
   void Kill(DecodeNode& node);
   void Restart(PrefillNode& node);
@@ -181,7 +181,7 @@ class Rig {
   void Stop(Node& node) { node.stopped = true; }
   void Continue(Node& node) { node.stopped = false; }
   void KillRouter(Request& request);
-  // And to a client.
+  // Events of a client.
   void Cancel(Request& request);
   void Vanish(Request& request);  // its host is gone: nothing is heard, keepalive has to tell
   void PassDeadline(Request& request);
@@ -205,7 +205,7 @@ class Rig {
   FetchWire* fetch() { return fetch_.get(); }
   int fetch_events() const { return fetch_events_; }
 
-  // What running workers still hold; empty when that is nothing.
+  // Resources that running workers still hold; empty if there are none.
   std::string Leftovers();
 
   PrefillNode prefill[2];

@@ -16,7 +16,7 @@
 
 namespace baton::fault {
 
-// What keepalive promises (common/rpc/channel.h).
+// Keepalive notices a dead peer within this time (common/rpc/channel.h).
 inline constexpr absl::Duration kNoticed = absl::Milliseconds(1800);
 // A request takes this long to arrive.
 inline constexpr absl::Duration kArrives = absl::Milliseconds(4);

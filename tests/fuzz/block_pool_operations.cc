@@ -67,7 +67,7 @@ class Interpreter {
   }
 
  private:
-  // What is above kRelease releases too, so that things come and go in balance.
+  // Operations above kRelease release too, so that things come and go in balance.
   enum Operation {
     kAllocate,
     kAcquire,
@@ -202,7 +202,7 @@ class Interpreter {
                                  [tenant](const auto& lease) { return lease.second.tenant == tenant; });
   }
 
-  // Whether there is room for one more lease of the tenant, at the cost of another's or not.
+  // Makes room for one more lease of the tenant, maybe at another's cost; false: it can't.
   bool MakeRoom(int tenant) {
     if (std::ssize(leases_) < most_leased_) return true;
     std::set<int> tenants = {tenant};
@@ -336,7 +336,7 @@ class Interpreter {
     return Publish(blocks[index % blocks.size()], node);
   }
 
-  // What an engine does with a prompt that it has computed.
+  // Publishes blocks along a path, as an engine does for a computed prompt.
   absl::Status PublishAlong(int holder, int node) {
     if (holders_.empty()) return absl::OkStatus();
     const auto& blocks = holders_[holder % holders_.size()];

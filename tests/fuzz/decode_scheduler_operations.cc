@@ -302,7 +302,7 @@ class Interpreter final : public OperationSequence {
       Wrong(fmt::format("{} requests are inside, the scheduler has {}", inside, scheduler_->sequences()));
     }
     if (prefill_.live() > scheduler_->sequences()) Wrong("a call continues without its request");
-    // What ended is swept with the next step; writes that have begun keep their blocks.
+    // Ended requests are swept with the next step; writes that have begun keep their blocks.
     const int64_t held = pool.counts().held - static_cast<int64_t>(hog_.size());
     if (held < 0) Wrong("blocks of others were released");
     if (inside == 0 && link_->writing() == 0) {

@@ -147,7 +147,7 @@ class Interpreter final : public OperationSequence {
     }
   }
 
-  // Of few blocks, so that they meet; sometimes with a rest that is no hash.
+  // Hashes of few blocks, so that they meet; sometimes with a rest that is no hash.
   std::string Hashes() {
     std::string hashes;
     for (int i = Next() % 4; i > 0; --i) hashes += std::string(16, static_cast<char>(1 + Next() % 12));

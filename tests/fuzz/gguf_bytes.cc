@@ -33,7 +33,7 @@ absl::Status ReadInEveryWay(const Document& document, std::string_view key) {
   return read > 2 ? Unsound(fmt::format("{} has {} types", key, read)) : absl::OkStatus();
 }
 
-// What a model's loading reads of it: refused with a message, or sound.
+// Reads it as a model's loading does: refused with a message, or sound.
 absl::Status ReadModel(const Document& document) {
   const auto config = model::ConfigOfGguf(document);
   if (!config.ok() && config.status().message().empty()) return Unsound("no message of a configuration");
@@ -86,7 +86,7 @@ absl::StatusOr<bool> FuzzGguf(std::span<const uint8_t> bytes) {
     }
     if (document->FindTensor(tensor.name) != &tensor)
       return Unsound(fmt::format("{}: not found", tensor.name));
-    // Of one dimension, as all of it is: AddressSanitizer looks on.
+    // The whole tensor as one row: AddressSanitizer looks on.
     std::vector<float> numbers(static_cast<size_t>(rows * columns));
     ExpandRow(*tensor.format, tensor.bytes, numbers);
   }

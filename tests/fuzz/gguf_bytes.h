@@ -1,5 +1,5 @@
-// What must hold for any bytes that claim to be a GGUF file: they are refused with a message, or everything
-// in them can be read. The seeded mutation test and the libFuzzer target both drive it.
+// The invariant for any bytes that claim to be a GGUF file: they are refused with a message, or everything in
+// them can be read. The seeded mutation test and the libFuzzer target both drive it.
 #pragma once
 
 #include <cstdint>

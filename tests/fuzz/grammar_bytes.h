@@ -1,5 +1,5 @@
-// What must hold for any grammar of a client: it is refused, or answers can be drawn under it. The seeded
-// test and the libFuzzer target both drive it.
+// The invariant for any grammar of a client: it is refused, or answers can be drawn under it. The seeded test
+// and the libFuzzer target both drive it.
 #pragma once
 
 #include <cstdint>

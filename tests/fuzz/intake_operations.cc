@@ -143,7 +143,7 @@ class Interpreter {
     return Deliver(std::move(sent));
   }
 
-  // What the ticket says, again, without cleverness.
+  // True if the ticket covers the chunk, by a second, plain implementation.
   bool Covered(const fleet::v1::KvChunk& chunk) const {
     if (!requested_ || released_) return false;
     if (chunk.incarnation() != 7 || chunk.ticket_id() != 5) return false;

@@ -1,4 +1,4 @@
-// What must hold for any bytes that claim to be a model's files: they are refused with a message or they are
+// The invariant for any bytes that claim to be a model's files: they are refused with a message or they are
 // sound. The seeded mutation test and the libFuzzer targets both drive these.
 #pragma once
 

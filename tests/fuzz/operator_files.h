@@ -1,4 +1,4 @@
-// What must hold for any bytes that claim to be a file that an operator writes for the router: the tenants
+// The invariant for any bytes that claim to be a file that an operator writes for the router: the tenants
 // file or the fleet file. They are refused with a message, or what was read can be used. The seeded test and
 // the libFuzzer target both drive it.
 #pragma once

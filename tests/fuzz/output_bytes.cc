@@ -161,7 +161,7 @@ absl::Status CheckLexer(const OutputFormat& format, const std::vector<Piece>& pi
   return out == all ? absl::OkStatus() : Unsound("the lexer changes the text");
 }
 
-// What is neither white space, nor between bare calls, nor a marker.
+// The text without white space, the separators of bare calls, and markers.
 std::string Bare(const OutputFormat& format, std::string text) {
   for (const std::string_view marker : Markers(format)) {
     for (size_t at = text.find(marker); at != std::string::npos; at = text.find(marker, at)) {

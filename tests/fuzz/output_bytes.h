@@ -1,4 +1,4 @@
-// What must hold for any answer of a model, in any format: the same tokens give the same parts however their
+// The invariant for any answer of a model, in any format: the same tokens give the same parts however their
 // text is grouped, and the parts are well-formed. The seeded test and the libFuzzer target both drive it.
 #pragma once
 

@@ -77,7 +77,7 @@ class Interpreter {
     kMatchAgain,
     kOperations
   };
-  // What a worker holds: confirmed, or until when it is a speculative entry.
+  // The blocks of a worker: confirmed, or until when each is a speculative entry.
   using Held = std::map<int, std::optional<int>>;
 
   int Next() {

@@ -1,6 +1,6 @@
-// What a stranger may send to a router or a worker, through the real checks and the real schedulers: bytes
-// that parse as a request are either refused with a canonical error, or served for a few steps and cancelled;
-// the pool is whole afterwards, and what the router lets through a worker takes. The seeded unit test and the
+// A stranger's requests to a router or a worker, through the real checks and the real schedulers: bytes that
+// parse as a request are either refused with a canonical error, or served for a few steps and cancelled; the
+// pool is whole afterwards, and what the router lets through a worker takes. The seeded unit test and the
 // libFuzzer target both drive it.
 #pragma once
 

@@ -34,7 +34,7 @@ absl::StatusOr<bool> FailedAtWork(const absl::Status& status) {
                                                                : Refused(status);
 }
 
-// What a template is given.
+// A template's variables.
 const ChatTemplate::Json& Conversation() {
   static const auto conversation = ChatTemplate::Json::parse(R"({
       "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is \u00e9?"},

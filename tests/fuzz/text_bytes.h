@@ -1,6 +1,5 @@
-// What must hold for any bytes that claim to be a model's text files: they are refused with a message, or
-// what was made of them keeps the promises of text. The seeded test and the libFuzzer targets both
-// drive these.
+// The invariant for any bytes that claim to be a model's text files: they are refused with a message, or what
+// was made of them keeps the promises of text. The seeded test and the libFuzzer targets both drive these.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the interpreters of the tiers' stores share: blocks that are known by name and model, whose hashes and
+// Tools of the interpreters of the tiers' stores: blocks that are known by name and model, whose hashes and
 // bytes follow from both, and damage to a file of them.
 #pragma once
 

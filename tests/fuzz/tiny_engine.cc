@@ -92,7 +92,7 @@ std::vector<int32_t> Key(const std::vector<TokenId>& tokens) {
   return key;
 }
 
-// What is remembered is bounded; a prompt costs a few milliseconds to compute again.
+// The bound of each cache of results; a prompt costs a few milliseconds to compute again.
 constexpr size_t kMaxRemembered = 4096;
 
 }  // namespace

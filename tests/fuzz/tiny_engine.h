@@ -47,7 +47,7 @@ class SoloAnswers {
   // The longest prompt.
   static constexpr int64_t kMaxPrompt = 160;
 
-  // Whether `bytes`, a layer of a block, holds the KV of the prompt's block `index` of `tokens` tokens. Rows
+  // True if `bytes`, a layer of a block, holds the KV of the prompt's block `index` of `tokens` tokens. Rows
   // of no token are not looked at.
   bool SameLayer(const Prefilled& prefilled, int64_t tokens, int64_t index, int layer,
                  std::string_view bytes) const;

@@ -1,5 +1,5 @@
-// What must hold for any bytes that claim to be a request trace (`baton bench` and `baton simulate`): they
-// are refused with the line's number, or every entry is within its bounds. The seeded test and the libFuzzer
+// The invariant for any bytes that claim to be a request trace (`baton bench` and `baton simulate`): they are
+// refused with the line's number, or every entry is within its bounds. The seeded test and the libFuzzer
 // target both drive it.
 #pragma once
 

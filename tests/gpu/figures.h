@@ -1,5 +1,5 @@
-// What one step of an 8B model (the shape of Llama 3.1, in bf16) has to read and to multiply: what gpu_bench
-// divides by the time that it measures. Plain arithmetic, so that it can be checked where there is no GPU.
+// Bytes and operations of one step of an 8B model (the shape of Llama 3.1, in bf16), which gpu_bench divides
+// by the time that it measures. Plain arithmetic, so that it can be checked where there is no GPU.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ inline double AttentionFlops(int64_t rows) {
   return 4.0 * static_cast<double>(kQuery) * static_cast<double>(rows * (rows + 1) / 2);
 }
 
-// Of a whole prefill, with the logits of each sequence's last row.
+// Operations of a prefill, with the logits of each sequence's last row.
 inline double PrefillFlops(int64_t sequences, int64_t rows) {
   return 2.0 * static_cast<double>(sequences * rows) * static_cast<double>(kLayersParameters) +
          2.0 * static_cast<double>(sequences) * static_cast<double>(kHeadParameters) +

@@ -1,4 +1,4 @@
-// What the GPU tests share: a backend on GPU 0, matrices in its memory, and how far a result may be off.
+// Tools of the GPU tests: a backend on GPU 0, matrices in its memory, and how far a result may be off.
 // Without a GPU every test fails and says so; skipped is only what a GPU's architecture does not have.
 #pragma once
 

@@ -1,6 +1,5 @@
-// What the GPU backend does, beside what the machine can do, measured in one run: every row has a figure, the
-// limit that it is judged by, and their ratio. Timed by CUDA events over enough repetitions; the best of
-// five.
+// The GPU backend's performance, beside the machine's, measured in one run: every row has a figure, the limit
+// that it is judged by, and their ratio. Timed by CUDA events over enough repetitions; the best of five.
 //
 //   gpu_bench [--commit=REV] [--quick] [--only=decode,prefill,attention,draw,products]
 #include <CLI/CLI.hpp>
@@ -134,7 +133,7 @@ class Bench {
                 "ratio");
   }
 
-  // What this GPU gives: a plain copy, and cuBLASLt on a large square.
+  // Measures this GPU's limits: a plain copy, and cuBLASLt on a large square.
   void Limits() {
     const int64_t bytes = int64_t{2} << 30;
     auto a = Take(bytes), b = Take(bytes);
@@ -321,7 +320,7 @@ class Bench {
     }
   }
 
-  // What follows each step of a sampled answer, until the host has the tokens. Judged by how long it takes to
+  // The draws after a step of sampled answers, until the host has the tokens. Judged by how long it takes to
   // read the logits once.
   void Draws() {
     kernels::DeviceSampler& sampler = *cuda_->sampler();
@@ -417,7 +416,7 @@ class Bench {
         "first choice");
   }
 
-  // Of several layers, so that the KV of one is not still in the cache when its turn comes again.
+  // A layout of several layers, so that the KV of one is not still in the cache when its turn comes again.
   static kv::KvLayout LayoutOf(DType dtype) {
     return {
         .layers = 8, .kv_heads = kKvHeads, .head_dim = kHeadDim, .key_dtype = dtype, .value_dtype = dtype};

@@ -37,7 +37,7 @@ namespace {
 using device::cuda::CheckOk;
 
 constexpr int kIn = 10, kOut = 11;  // the receiver's ends of the pipes
-// What the receiver says before a meeting, or of a payload; and the size that an id is announced by.
+// The receiver's bytes before a meeting, or about a payload; and the size that an id is announced by.
 constexpr char kAsks = 2, kArrived = 1;
 constexpr uint32_t kIdFollows = UINT32_MAX;
 // One layer of 32 blocks of an 8B model in bf16, 64 KiB each, and how many such chunks a round sends.

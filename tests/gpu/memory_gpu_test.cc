@@ -105,7 +105,7 @@ TEST_F(MemoryGpuTest, PiecesLeaveBesideAStepAndArriveWhereTheyLie) {
     out[0] = static_cast<std::byte>(round);
     ASSERT_TRUE(memory.UploadPieces(out.data(), places).ok());
     const uint64_t number = (*outbound)->Gather(memory.Mark(), leaving);
-    // What comes next on the GPU may write the pieces again.
+    // Later work on the GPU may write the pieces again.
     ASSERT_EQ(cudaMemsetAsync(buffer->get(), 0, 2 * kBytes, memory.stream()), cudaSuccess);
     memory.Fence();
     (*outbound)->Take(number, in.data());

@@ -51,7 +51,7 @@ struct Worker {
   }
 };
 
-// What the receiver says: the byte before a meeting whose id it wants, or before what arrived.
+// The receiver's bytes: before a meeting whose id it wants, or before a payload.
 constexpr char kAsks = 2, kArrived = 1, kFailed = 0;
 
 bool ReadAll(int fd, void* to, size_t bytes) {
@@ -137,7 +137,7 @@ class Receiver {
     const uint64_t size = message.size();
     EXPECT_TRUE(WriteAll(in_, &size, sizeof size) && WriteAll(in_, message.data(), size));
   }
-  // What arrived; empty if it did not. The sender answers what it is asked meanwhile.
+  // Returns the payload; empty if it did not arrive. The sender answers what it is asked meanwhile.
   std::vector<std::byte> Arrived(Worker& sender, size_t bytes) {
     char says = kFailed;
     while (ReadAll(out_, &says, 1) && says == kAsks) {

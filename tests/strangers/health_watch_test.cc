@@ -1,5 +1,5 @@
-// What `baton serve` does about a process that hangs: it is killed, to be started again; one that answers is
-// not, unless it asks to be replaced.
+// `baton serve` and a process that hangs: it is killed, to be started again; one that answers is not, unless
+// it asks to be replaced.
 #include "cli/serve/health_watch.h"
 
 #include <gtest/gtest.h>

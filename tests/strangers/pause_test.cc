@@ -77,7 +77,7 @@ TEST(PauseTest, TheRoutersFlagsSayHowLongAndItsLogSaysWhatHappened) {
   EXPECT_THAT(log, testing::HasSubstr("127.0.0.2"));
 }
 
-// What a server of the fleet bears. A client that answers its pings late, and nothing else.
+// A server of the fleet bears a client that answers its pings late, and nothing else.
 TEST(PauseTest, AServerOfTheFleetBearsABusyPeer) {
   const auto server = rpc::Server::Start({}, {});
   ASSERT_TRUE(server.ok()) << server.status();

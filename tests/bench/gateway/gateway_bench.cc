@@ -1,5 +1,5 @@
-// What the gateway costs: the same streamed answers of the same fake router, asked for by gRPC directly and
-// by HTTP through the gateway, one after the other in one run. Three processes on loopback: this one is the
+// Costs of the gateway: the same streamed answers of the same fake router, asked for by gRPC directly and by
+// HTTP through the gateway, one after the other in one run. Three processes on loopback: this one is the
 // clients, one more is the fake router, the third is baton-gateway. The answers come at once, so all that is
 // measured is the way.
 //

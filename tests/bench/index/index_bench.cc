@@ -1,4 +1,4 @@
-// What the prefix index costs at fleet size: 10 million (block, worker) pairs on 8, 1,000 and 7,000 workers.
+// Costs of the prefix index at fleet size: 10 million (block, worker) pairs on 8, 1,000 and 7,000 workers.
 //
 // The pairs: a system prompt of 16 blocks that every worker holds; long conversations of 6,250 blocks
 // (100,000 tokens) on two workers each, which are half of the rest; short ones of 48 blocks behind the system

@@ -129,7 +129,7 @@ class OffloadBench {
     return static_cast<double>(extents.size() * whole) / seconds;
   }
 
-  // Of `rows` rows: different experts each, drawn by rank.
+  // Choices for `rows` rows: different experts each, drawn by rank.
   std::vector<ExpertChoice> Choices(size_t layer, int64_t rows) {
     std::vector<ExpertChoice> choices;
     for (int64_t r = 0; r < rows; ++r) {

@@ -1,5 +1,5 @@
-// What the engine does beside what this machine can do, and what the relay costs over the engine alone: all
-// of it in one run, medians, with the machine and the commit.
+// The engine's performance beside this machine's, and the relay's costs over the engine alone: all of it in
+// one run, medians, with the machine and the commit.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -43,8 +43,7 @@ std::string CpuModel() {
   return "unknown processor";
 }
 
-// What the machine can do at most: the best of several measurements, since whatever disturbs one makes it
-// smaller.
+// The machine's limits: the best of several measurements, since whatever disturbs one makes it smaller.
 class Limits {
  public:
   explicit Limits(int threads) : pool_(threads), buffer_(int64_t{64} << 20) {

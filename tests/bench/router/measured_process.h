@@ -21,7 +21,7 @@ struct MeasuredProcess {
 
 // Reads a child's output up to the end of the first line that begins so; ends this process if none comes.
 std::string AwaitLine(const cli::Child& child, const std::string& beginning);
-// Of a server that says that it is ready.
+// The address of a server that says that it is ready.
 std::string AwaitGrpcAddress(const cli::Child& child);
 
 }  // namespace baton::bench

@@ -1,7 +1,6 @@
-// What the router does with more than its workers can take: goodput at multiples of the capacity, how soon
-// the rest is refused, and memory. Real processes and real gRPC on loopback: this one sends at a Poisson
-// rate, whatever comes back; one more hosts workers; the third is baton-router. Or any running server
-// (--server).
+// The router with more requests than its workers can take: goodput at multiples of the capacity, how soon the
+// rest is refused, and memory. Real processes and real gRPC on loopback: this one sends at a Poisson rate,
+// whatever comes back; one more hosts workers; the third is baton-router. Or any running server (--server).
 //
 // The workers compute nothing but keep the time of ones that do: each prefills one prompt after the other,
 // at so many seconds per token, then sends tokens at a steady pace. So the capacity is known, and whoever

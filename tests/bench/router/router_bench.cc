@@ -1,5 +1,5 @@
-// What the router's process costs: latency added, CPU per request, memory. Real gRPC on loopback: this
-// process is the client, one more hosts the fake workers (which answer at once with two tokens), the third is
+// Costs of the router's process: latency added, CPU per request, memory. Real gRPC on loopback: this process
+// is the client, one more hosts the fake workers (which answer at once with two tokens), the third is
 // baton-router.
 //
 // "Added" is the time from the call to its end through the router, less the median of the same call made to a
@@ -54,7 +54,7 @@ constexpr rpc::Keepalive kPatient{.interval = absl::Seconds(60), .timeout = absl
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// What all prompts begin with.
+// The beginning of all prompts.
 std::vector<TokenId> SharedPrefix(int blocks) {
   std::mt19937 random(7);
   std::vector<TokenId> tokens;

@@ -1,4 +1,4 @@
-// What drafts save: tokens per second of a decode worker's scheduler with and without them, by kind of work
+// Savings by drafts: tokens per second of a decode worker's scheduler with and without them, by kind of work
 // and batch, in turns within one run. The answers are replayed: the model computes every row and every token
 // is drawn, but the token that then stands is the text's, because a small model, or one of random weights,
 // does not write such answers by itself. So acceptance is that of a model that would write the text, and the

@@ -7,7 +7,7 @@
 
 namespace baton::bench {
 
-// What the model is told, behind all that was said before, and what it then writes. Empty: its own words.
+// The model's input, behind all earlier turns, and what it then writes. Empty: its own words.
 struct Turn {
   std::string told;
   std::string answer;

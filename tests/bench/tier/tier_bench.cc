@@ -160,7 +160,7 @@ void Restarts(Options& options) {
       memory.push_back(server->Run(prompt, 1).timing().ttft_seconds());
       server.reset();
       server = std::make_unique<Server>(options.WithDisk());
-      // What a first request pays anyway.
+      // Pays the costs of any first request.
       server->Run(options.MakePrompt(40, server->info().vocabulary_tokens()), 1);
       const v1::Finished finished = server->Run(prompt, 1);
       BATON_CHECK(static_cast<int64_t>(finished.relay().fetched_tokens()) ==

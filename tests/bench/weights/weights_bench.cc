@@ -1,5 +1,5 @@
-// What weights cost in quality: a model with each --weights, and other folders of the same model whose
-// weights were rounded by others, against the model as stored.
+// Quality lost by weights: a model with each --weights, and other folders of the same model whose weights
+// were rounded by others, against the model as stored.
 #include <algorithm>
 #include <cstdio>
 #include <string>

@@ -1,5 +1,5 @@
-// What every link promises, as tests that run against each implementation: a file that has a link
-// instantiates LinkContractTest with it (link_contract_test.cc; on the emulated GPUs, tests/gpu/emulation).
+// Promises of every link, as tests that run against each implementation: a file that has a link instantiates
+// LinkContractTest with it (link_contract_test.cc; on the emulated GPUs, tests/gpu/emulation).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -143,7 +143,7 @@ TEST_P(LinkContractTest, CarriesEveryByteOfRandomPieces) {
   }
 }
 
-// What is written into the pieces from then on, as a memory is written, does not leave.
+// Later writes into the pieces, as a memory is written, do not leave.
 TEST_P(LinkContractTest, TakesItsCopyBeforeShipReturns) {
   const std::vector<std::byte> source(64, std::byte{1});
   std::vector<std::byte> target(64);

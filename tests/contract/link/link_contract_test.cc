@@ -1,4 +1,4 @@
-// What every link promises (link_contract.h), run against each implementation: a new link adds a row to the
+// Promises of every link (link_contract.h), run against each implementation: a new link adds a row to the
 // instantiation below.
 #include "tests/contract/link/link_contract.h"
 

@@ -215,7 +215,7 @@ TEST_F(NcclAdversaryTest, SoManyPairsReceiveAtOnceAndTheOthersTakeTurns) {
   const auto bytes = RandomBytes(1000);
   for (size_t i = 0; i < 12; ++i) Receive(*few, Ship(*senders[i % 6], bytes, 50), arrivals[i]);
   Until([&] { return nccl_.most_receiving(50) == 2; });
-  // Those whose turn it is take no more while others wait.
+  // Pairs whose turn it is take no more while others wait.
   for (size_t i = 12; i < 18; ++i) Receive(*few, Ship(*senders[i % 6], bytes, 50), arrivals[i]);
   nccl_.HoldTransfers(false);
   for (Arrival& arrival : arrivals) EXPECT_TRUE(Wait(arrival).ok());
@@ -264,7 +264,7 @@ TEST_F(NcclAdversaryTest, TheLinksThreadSleepsNoLongerThanItAsksFor) {
   EXPECT_EQ(payloads_[1]->timer_slack(), 1);
 }
 
-// Who waits for staging memory that comes back, and is in use again at once, is not at fault.
+// A pair that waits for staging memory that comes back, and is in use again at once, is not at fault.
 TEST_F(NcclAdversaryTest, APairThatWaitsForMemoryIsNotBlamedWhileSomeComesBack) {
   options_.staging_bytes = int64_t{1} << 20;
   auto other = Make(6);
@@ -311,7 +311,7 @@ TEST_F(NcclAdversaryTest, TheEngineThreadDoesNotWaitForWhatItUnpacks) {
     EXPECT_EQ(arrivals[i].bytes, sent[i]);
   }
   EXPECT_EQ(receiver_->counts().staging_in_use, 0);
-  // Who still waits for one when the link closes is told.
+  // A caller that still waits for an unpack when the link closes is told.
   payloads_[2]->HoldUnpacksAfter(1);
   Arrival last;
   Receive(*receiver_, Ship(*sender_, sent[0]), last);

@@ -1,4 +1,4 @@
-// What the nccl link promises beyond the contract of links: numbers that come in any order, payloads that are
+// Promises of the nccl link beyond the contract of links: numbers that come in any order, payloads that are
 // hurt on the way, and peers that vanish, over a NCCL with scripted failures.
 #include "transfer/nccl/nccl_link.h"
 
@@ -65,7 +65,7 @@ TEST_F(NcclLinkTest, AMessageThatNeverComesHurtsNobody) {
   }
   EXPECT_EQ(receiver_->counts().failed, 0);
   EXPECT_EQ(nccl_.ids(), 1);
-  // What nobody asks for does not stay.
+  // A payload that nobody asks for does not stay.
   clock_.Advance(options_.pairs.transfer_timeout + absl::Seconds(1));
   Until([&] { return receiver_->counts().dropped_bytes > 0; });
 }
@@ -108,7 +108,7 @@ TEST_F(NcclLinkTest, ANumberThatIsNeverToldOfEndsThePairAndTheNextMeetingWorks) 
   EXPECT_EQ(nccl_.ids(), 2);
 }
 
-// What fits in what was set aside is shipped, however much else is on its way; what is left comes back.
+// Chunks that fit in what was set aside are shipped, however much else is on its way; the rest comes back.
 TEST_F(NcclLinkTest, WhatWasReservedIsThereWhenItIsShipped) {
   options_.staging_bytes = int64_t{1} << 20;
   auto small = Make(5);
@@ -181,8 +181,8 @@ TEST_F(NcclLinkTest, WhoHasMuchOnItsWayWaitsForAGoodPartOfItsShare) {
   small->Unreserve(TicketOf(2, 1));
 }
 
-// What is told when the engine's loop takes no more is told at the end: whoever waits for a write must not
-// wait for ever.
+// Results that the engine's loop no longer takes are told at the end: whoever waits for a write must not wait
+// for ever.
 TEST_F(NcclLinkTest, WhoCouldNotBeToldIsToldWhenTheLinkCloses) {
   const auto bytes = RandomBytes(100);
   nccl_.HoldTransfers(true);

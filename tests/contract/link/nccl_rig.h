@@ -103,7 +103,7 @@ class NcclRig : public testing::Test {
   void Until(const std::function<bool()>& happened) {
     while (!happened()) RunEngine(absl::Milliseconds(1));
   }
-  // Whether a call of NCCL is in progress that no test blocks: it takes none of the clock's time.
+  // True if a call of NCCL is in progress that no test blocks: it takes none of the clock's time.
   bool Calling() {
     int64_t calls = 0;
     for (const auto& [address, worker] : workers_) {

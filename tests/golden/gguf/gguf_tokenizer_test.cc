@@ -48,7 +48,7 @@ TEST_P(GgufTokenizerTest, EncodesTheSameIds) {
     if (GetParam() == "sentencepiece" && added) continue;
     EXPECT_EQ(IdsOf((*tokenizer)->Encode(text, /*add_special_tokens=*/false)),
               one["ids"].get<std::vector<int32_t>>());
-    // Whether BOS is put in front, the file does not say here: of the pre-tokenizers, llama-bpe's models do.
+    // The file does not say here if BOS is put in front: of the pre-tokenizers, llama-bpe's models do.
     std::vector<int32_t> special = one["ids_with_special"];
     if (GetParam() == "gpt-2" || GetParam() == "qwen2") special = one["ids"].get<std::vector<int32_t>>();
     EXPECT_EQ(IdsOf((*tokenizer)->Encode(text, /*add_special_tokens=*/true)), special);

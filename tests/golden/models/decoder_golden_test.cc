@@ -31,7 +31,7 @@ struct Case {
   std::string model;
 };
 
-// What transformers said.
+// Results of transformers.
 struct Golden {
   std::vector<TokenId> prompt;
   std::vector<TokenId> greedy;  // the first from the prompt's last position

@@ -30,7 +30,7 @@ class SchemasTest : public testing::Test {
     return Json::parse(std::ifstream(std::string(BATON_SOURCE_DIR) + "/tests/golden/schemas/" + name));
   }
 
-  // Those that are not refused.
+  // Returns the cases that are not refused.
   std::vector<Enforced> Compile(const Json& cases) {
     std::vector<Enforced> enforced;
     for (size_t i = 0; i < cases.size(); ++i) {

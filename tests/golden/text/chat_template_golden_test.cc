@@ -1,4 +1,4 @@
-// What transformers (make_chats.py) makes of conversations, against ours, byte for byte.
+// Conversations as transformers (make_chats.py) renders them, against ours, byte for byte.
 #include <gtest/gtest.h>
 
 #include <string>

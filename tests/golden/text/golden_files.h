@@ -1,4 +1,4 @@
-// What the golden tests of texts read: files that Python wrote, beside them.
+// Files of the golden tests of texts, which Python wrote, beside them.
 #pragma once
 
 #include <fstream>

@@ -147,7 +147,7 @@ TEST(LiteralTextGoldenTest, NoTokenInAnyFieldMakesATurn) {
   int compared = 0, changed = 0;
   for (const Family& family : Families()) {
     const LiteralText literal(family.tokenizer, family.chat_template.get());
-    // Of models that know few words, the unknown token stands for what they don't know.
+    // In models that know few words, the unknown token stands for all others.
     std::vector<TokenId> unknown;
     for (const char* name : {"<unk>", "[UNK]"}) {
       if (const auto ids = family.tokenizer->Encode(name, false); ids.ok() && ids->size() == 1)
@@ -188,7 +188,7 @@ TEST(LiteralTextGoldenTest, NoTokenInAnyFieldMakesATurn) {
   EXPECT_GT(changed, 2000);
 }
 
-// What has no control token is not touched, so its ids are those of the library; those goldens are elsewhere.
+// Text without control tokens is not touched: its ids are those of the library; those goldens are elsewhere.
 TEST(LiteralTextGoldenTest, HarmlessConversationsAreNotTouched) {
   for (const Family& family : Families()) {
     const LiteralText literal(family.tokenizer, family.chat_template.get());

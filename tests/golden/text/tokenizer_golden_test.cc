@@ -1,4 +1,4 @@
-// What the Python library (make_tokenizers.py) makes of text and of random ids, against ours.
+// Results of the Python library (make_tokenizers.py) for text and random ids, against ours.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,5 +1,5 @@
-// What packed KV costs in quality: the shipped model with it against itself with KV in float32. It prints
-// what docs/measurements.md shows.
+// Quality lost by packed KV: the shipped model with it against itself with KV in float32. It prints what
+// docs/measurements.md shows.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// What integer weights cost in quality: the shipped model with them against itself as stored (bfloat16). It
-// prints what docs/measurements.md shows.
+// Quality lost by integer weights: the shipped model with them against itself as stored (bfloat16). It prints
+// what docs/measurements.md shows.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -145,7 +145,7 @@ class EmulatedKernels final : public Kernels {
   void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
                  const kv::KvStore& store, Matrix out) override {
     const StepView view = ViewOf(TableOf(sequences, shape));
-    // What no split writes, no merge may read.
+    // No merge may read values that no split writes.
     std::vector<float> workspace(static_cast<size_t>(DecodeWorkspace(view.decode_row_count, shape.heads,
                                                                      shape.head_dim, view.split_bucket)),
                                  std::nanf(""));

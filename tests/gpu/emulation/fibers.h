@@ -16,7 +16,7 @@ struct Lane {
   uint3 thread = {}, block = {};
   dim3 grid;
 };
-// Of the fiber that runs.
+// The lane of the running fiber.
 Lane& Current();
 
 // Runs `kernel` for every thread. The kernel's dynamic shared memory is the first `shared_bytes` of `memory`;
@@ -26,7 +26,7 @@ void Run(void* memory, dim3 grid, int threads, size_t shared_bytes, cudaStream_t
          const std::function<void()>& kernel);
 void SetLauncher(std::function<void(cudaStream_t stream, std::function<void()> grid)> launcher);
 
-// Whether the build has code for the emulated GPU.
+// True if the build has code for the emulated GPU.
 bool& HasCode();
 
 // Counts blocks as they begin.

@@ -81,7 +81,7 @@ TEST_P(HandoffTest, DecodeGoesOnWhereThePromptEnded) {
     ASSERT_NE(pair.decode, nullptr);
     Sequence prompt(*pair.prefill, kPromptTokens + 4), answer(*pair.decode, kPromptTokens + 4);
     Sequence before(*pair.decode, 24), other(*pair.decode, 24);
-    // What leaves is overwritten by nobody, and what arrives disturbs no step under way.
+    // Nobody overwrites bytes that leave, and bytes that arrive disturb no step under way.
     (void)before.Step(20, true);
     std::deque<fleet::v1::KvChunk> chunks;
     size_t arrived = 0;

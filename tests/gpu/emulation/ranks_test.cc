@@ -192,7 +192,7 @@ TEST_P(RanksTest, WhatADecodeStepWroteLeavesWhole) {
   }
 }
 
-// Of whichever rank's store: one chunk, in several parts and tables.
+// One chunk for the stores of all ranks, in several parts and tables.
 TEST(RanksLinkTest, APayloadOfTheHostLinkArrivesBesideAStep) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

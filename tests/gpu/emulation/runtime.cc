@@ -111,7 +111,7 @@ bool AllIdle() {
   return std::ranges::all_of(machine.streams, [](const auto* stream) { return stream->waiting.empty(); });
 }
 
-// What an allocation or a release does at worst.
+// Waits as an allocation or a release does at worst.
 void WaitForAll(Lock& lock, const char* what) {
   Touch();
   if (captures > 0) Refuse(std::string(what) + " while a stream is captured");
@@ -231,7 +231,7 @@ cudaError_t WaitForStream(cudaStream_t stream) {
 }  // namespace
 }  // namespace emulation
 
-// What the backend calls of the runtime, under its names: the linker finds these before CUDA's library.
+// The runtime's functions for the backend, under their names: the linker finds these before CUDA's library.
 using namespace emulation;  // NOLINT
 
 extern "C" {

@@ -28,7 +28,7 @@ struct MachineOptions {
   bool has_code = true;  // the build has code for it
   // The GPU that gives out released addresses again; the others never do. -1: none.
   int reusing_gpu = -1;
-  // Whether allocations, releases and graphs being made wait for all GPUs.
+  // True if allocations, releases and graphs being made wait for all GPUs.
   bool allocations_wait = false;
 };
 

@@ -1,4 +1,4 @@
-// What a test scripts of the NCCL that sums over ranks (scripted_nccl.cc). Any thread.
+// A test's script of the NCCL that sums over ranks (scripted_nccl.cc). Any thread.
 #pragma once
 
 namespace emulation {

@@ -49,14 +49,14 @@ class VerifyTest : public testing::TestWithParam<int> {
     for (const auto& blocks : blocks_) engine_->pool().Release(blocks);
   }
 
-  // Of one of two sequences of the same tokens.
+  // Rows of one of two sequences of the same tokens.
   engine::BatchRows Rows(size_t sequence, int64_t first, int64_t count, int64_t logit_rows) const {
     return {.tokens = std::span(tokens_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
             .first_position = first,
             .blocks = blocks_[sequence],
             .logit_rows = logit_rows};
   }
-  // Of all rows whose logits are wanted.
+  // Returns all wanted logits, row by row.
   Logits Step(const std::vector<engine::BatchRows>& rows) {
     engine::Batch batch;
     for (const engine::BatchRows& one : rows) batch.Add(one);
@@ -85,7 +85,7 @@ TEST_P(VerifyTest, RowsHaveTheBitsOfSingleSteps) {
   for (int round = 0; round < 4; ++round) {
     EXPECT_TRUE(Step({Rows(1, kPrompt, kDrafted, kDrafted)}) == Expected(0, kDrafted)) << "round " << round;
   }
-  // What was refused is computed again, from the row behind the last good one.
+  // Refused rows are computed again, from the row behind the last good one.
   EXPECT_TRUE(Step({Rows(1, kPrompt + 2, 3, 3)}) == Expected(2, 3));
 }
 

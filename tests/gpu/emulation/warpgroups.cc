@@ -46,7 +46,7 @@ struct Warpgroup {
   std::array<bool, kWarps> fenced = {};
 };
 
-// Of the block that runs.
+// The running block's state.
 struct State {
   uint64_t block = 0;
   std::map<int, Warpgroup> groups;
@@ -236,7 +236,7 @@ void WaitForProducts(int left) {
       Group& ready = group.committed[done];
       for (const Pending& pending : ready) Compute(pending, static_cast<int>(warp));
       for (const Pending& pending : ready) {
-        // What a later product adds to is not to be seen yet.
+        // Sums that a later product adds to are not to be seen yet.
         Sums& sums = *pending.sums;
         bool later = Uses(group.open, &sums);
         for (size_t g = done + 1; g < group.committed.size(); ++g) later |= Uses(group.committed[g], &sums);

@@ -15,7 +15,7 @@
 
 namespace emulation {
 
-// Of one lane. d has n / 2 registers, and a, if A is in registers, 4.
+// One lane's part of a product. d has n / 2 registers, and a, if A is in registers, 4.
 struct Product {
   int n = 0;
   float* d = nullptr;

@@ -208,7 +208,7 @@ TEST(ChatTest, CtrlCCancelsTheAnswerAndNothingElse) {
   EXPECT_TRUE(server.WaitForCancelled(1));
   baton.Type("next\n");
   ASSERT_TRUE(baton.WaitFor("t9 ")) << baton.seen();
-  // What was said before the cancel is part of the conversation.
+  // Text written before the cancel is part of the conversation.
   EXPECT_THAT(Turns(server.chat_requests().at(1)),
               ElementsAre("user: endless", "assistant: t1 ", "user: next"));
   baton.Type("/quit\n");

@@ -58,7 +58,7 @@ class FileServer {
     absl::MutexLock lock(&mutex_);
     bodies_[path] = body;
   }
-  // What was asked, since the last call: "PATH RANGE AUTHORIZATION".
+  // Requests since the last call: "PATH RANGE AUTHORIZATION".
   std::vector<std::string> Asked() {
     absl::MutexLock lock(&mutex_);
     return std::exchange(asked_, {});

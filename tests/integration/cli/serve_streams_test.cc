@@ -63,7 +63,7 @@ class ServeStreamsTest : public ::testing::Test {
     fs::remove_all(folder_);
   }
 
-  // What the servers say of where their metrics are.
+  // Sets the address of the servers' metrics that they announce.
   void SetMetrics(const std::string& address) {
     for (const char* server : {"baton-router", "baton-prefill", "baton-decode"}) {
       const fs::path path = folder_ / "bin" / server;
@@ -207,7 +207,7 @@ TEST_F(ServeStreamsTest, ATerminalShowsTheTraffic) {
   metrics.Gauge("baton_router_running", "").Set(3);
   ASSERT_TRUE(baton.WaitFor(" requests/s (2 failed), TTFT 250 ms, ")) << baton.seen();
   ASSERT_TRUE(baton.WaitFor(" tokens/s, 50% cached, 3 running\x1b[K")) << baton.seen();
-  // What is logged passes above the line, on lines of its own.
+  // Logs pass above the line, on lines of their own.
   kill(decode, SIGKILL);
   ASSERT_TRUE(baton.WaitFor("\r\x1b[Kbaton: decode-0 (pid ")) << baton.seen();
   ASSERT_TRUE(baton.WaitFor("requests/s")) << "and the line is there again: " << baton.seen();

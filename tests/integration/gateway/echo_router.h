@@ -22,7 +22,7 @@ class EchoRouter {
   // Messages written so far, and calls that the client gave up; waits for so many of the latter.
   int written() const;
   bool WaitForCancelled(int count) const;
-  // Of the last call.
+  // The last call's deadline.
   absl::Time deadline() const;
 
  private:

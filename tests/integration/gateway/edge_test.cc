@@ -168,7 +168,7 @@ TEST(EdgeTest, CallsAndStreamsOfTheServiceItself) {
   EXPECT_EQ(answer.status(), grpc::health::v1::HealthCheckResponse::SERVING);
 }
 
-// What grpcurl asks of a server whose proto files it does not have, on one stream, question by question.
+// Questions of grpcurl to a server whose proto files it does not have, on one stream, one by one.
 TEST(EdgeTest, ReflectionTellsOfTheRoutersServices) {
   using grpc::reflection::v1::ServerReflectionRequest;
   using grpc::reflection::v1::ServerReflectionResponse;

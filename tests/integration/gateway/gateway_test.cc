@@ -430,8 +430,8 @@ TEST(GatewayTest, EveryPrefixOfABodyIsRefusedOrServed) {
   }
 }
 
-// Of a body, with a byte that may stand nowhere in JSON, or bytes that are no UTF-8, put in at every place:
-// each is a 400, and the connection serves the next.
+// A body with a byte that may stand nowhere in JSON, or bytes that are no UTF-8, put in at every place: each
+// is a 400, and the connection serves the next.
 TEST(GatewayTest, ABodyThatIsBrokenAnywhereIsRefusedAndNothingElseIs) {
   FakeInference router;
   const auto gateway = Start(router);
@@ -591,7 +591,7 @@ TEST(GatewayTest, OnItsWayOutOpenStreamsEndAndNobodyElseIsLetIn) {
   ASSERT_TRUE(waiting.Send(Post(kChat, kHi)));
   Await([&] { return router.chat_requests().size() >= 2; }, "two requests at the router");
   std::thread leaving([&] { gateway->Stop(Scaled(absl::Minutes(1))); });
-  // Who asks for nothing is let go, and nobody comes in.
+  // Idle connections are closed, and nobody comes in.
   EXPECT_EQ(idle.ReadToEnd(), "");
   EXPECT_FALSE(HttpPeer().TryConnect(gateway->address()));
   go_on.Notify();

@@ -32,7 +32,7 @@ class TlsPeer {
   bool connected() const { return connected_; }
   std::string version() const { return SSL_get_version(ssl_.get()); }
   std::string protocol() const;
-  // Of the server's certificate.
+  // The server certificate's serial number.
   long serial() const;
 
   bool Send(std::string_view bytes);

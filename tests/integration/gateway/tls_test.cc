@@ -144,7 +144,7 @@ TEST_F(TlsTest, ARenewedCertificateIsShownAndABrokenOneIsNot) {
   const long second = serial();
   { std::ofstream(files_.cert) << "none"; }
   for (int i = 0; i < 20; ++i) EXPECT_EQ(serial(), second);
-  // Who was there stays.
+  // Earlier connections stay.
   ASSERT_TRUE(before.Send(Post("/x", "hi")));
   EXPECT_EQ(before.Receive().body, "POST hi");
 }

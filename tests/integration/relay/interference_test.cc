@@ -1,4 +1,4 @@
-// What running answers lose by a prompt that is prefilled beside them on the decode worker: in virtual time,
+// Losses of running answers by a prompt that is prefilled beside them on the decode worker: in virtual time,
 // with steps that take what a cost says.
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ TEST(InterferenceTest, WhereNoAnswerRunsStepsAreFull) {
   EXPECT_NEAR(seen.prefill, 0.4, 0.02);
 }
 
-// What a prompt took itself is told apart from what it waited for, which is not its own.
+// A prompt's own time is told apart from its time of waiting, which is not its own.
 TEST(InterferenceTest, APromptTellsItsOwnShare) {
   const Seen seen = PrefillAmong(kStreams, 800, kCost, kCost);
   EXPECT_NEAR(seen.prefill, 0.4, 0.15);

@@ -48,7 +48,7 @@ struct Setup {
   std::string model = kShippedModel;
   model::WeightPrecision weights = model::WeightPrecision::kStored;
   bool logits_digests = true;
-  // Of the decode worker; outlives the relay. Null: the machine's.
+  // The decode worker's clock; outlives the relay. Null: the machine's.
   const Clock* clock = nullptr;
   double slo_tpot = forecast::kDefaultSloTpot;
   forecast::StepCost step_cost;

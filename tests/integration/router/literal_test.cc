@@ -36,7 +36,7 @@ class RouterLiteralTest : public RouterTest {
     const baton::fleet::v1::DecodeRequest last = decode_worker_->requests().back();
     return std::count(last.token_ids().begin(), last.token_ids().end(), kEnd);
   }
-  // What Tokenize makes of the same.
+  // The response of Tokenize.
   v1::TokenizeResponse Tokenized(const v1::TokenizeRequest& request) {
     grpc::ClientContext context;
     v1::TokenizeResponse response;

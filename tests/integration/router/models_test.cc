@@ -186,7 +186,7 @@ TEST_F(RouterTwoModelsTest, AWorkerThatDiesTakesItsModelAwayAndNoOther) {
   EXPECT_TRUE(Ask("tiny").status.ok());
 }
 
-// What a tenant may ask per minute is one number, whatever the models.
+// A tenant's limit of requests per minute is one number, whatever the models.
 TEST_F(RouterTwoModelsTest, ATenantsRateHoldsForAllModelsTogether) {
   const std::string file = fmt::format("{}/models_test_tenants.{}.json", ::testing::TempDir(), getpid());
   std::ofstream(file) << R"({"tenants": [{"name": "guest", "anonymous": true, "requests_per_minute": 2}]})";

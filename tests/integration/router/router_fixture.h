@@ -19,7 +19,7 @@
 
 namespace baton::router {
 
-// What came back on a stream.
+// The results of a stream.
 struct Answer {
   absl::Status status;
   std::vector<v1::Started> started;

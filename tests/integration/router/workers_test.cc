@@ -1,4 +1,4 @@
-// What workers do to a router: refuse, break, restart, disagree, vanish.
+// A router whose workers refuse, break, restart, disagree, vanish.
 #include <atomic>
 #include <memory>
 #include <thread>

@@ -1,4 +1,4 @@
-// Who may speak to whom: real handshakes over loopback, with certificates of the moment.
+// Parties that may speak to each other: real handshakes over loopback, with certificates of the moment.
 #include "common/rpc/security.h"
 
 #include <gmock/gmock.h>

@@ -25,7 +25,7 @@ class RedisServer {
 
   StoreOptions options() const;
   std::string url() const { return "unix://" + socket_; }
-  // What a command gives; the test fails if it fails.
+  // Returns a command's reply; the test fails if it fails.
   Reply Ask(const std::vector<std::string>& command);
 
  private:

@@ -147,7 +147,7 @@ TEST(SharedLimitsTest, WithoutTheStoreEachGoesOnWithItsPart) {
   EXPECT_FALSE(a.Admit({.prompt_tokens = 2000}));
   EXPECT_TRUE(b.Admit({.prompt_tokens = half - 100}));
   EXPECT_FALSE(b.Admit({.prompt_tokens = 2000}));
-  // What they have used alone counts when it is back.
+  // Tokens that they used alone count when it is back.
   server.Start();
   a.AwaitPage("baton_router_store_up 1");
   b.AwaitPage("baton_router_store_up 1");

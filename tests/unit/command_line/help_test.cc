@@ -1,4 +1,4 @@
-// What --help shows of options, as CLI11 describes them.
+// The options in --help, as CLI11 describes them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a person is told of a command line that makes no sense.
+// The messages for a command line that makes no sense.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

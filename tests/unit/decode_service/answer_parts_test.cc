@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// What a client makes of deltas: one line for each part, and the text.
+// A client's view of deltas: one line for each part, and the text.
 struct Seen {
   std::vector<std::string> parts;
   std::string text;
@@ -144,7 +144,7 @@ TEST_F(AnswerPartsTest, StopStringsAreLookedForInTextAlone) {
   EXPECT_THAT(text.parts, ElementsAre("text:This is ."));
   EXPECT_EQ(text.text, "This is ");
   EXPECT_EQ(text.end->reason, v1::FINISH_REASON_STOP_STRING);
-  // What may begin one leaves when its part ends, and a match never spans two parts.
+  // Text that may begin a stop string leaves when its part ends, and a match never spans two parts.
   const Seen split =
       Answer(Hermes(), std::string("This is the\n") + kOther + " end", {"the end", "the\nend"});
   EXPECT_EQ(split.end->reason, v1::FINISH_REASON_TOOL_CALLS);

@@ -93,7 +93,7 @@ TEST_F(AnswerTextTest, ResumingAnywhereContinuesTheTextAndFindsTheSameEnd) {
   const auto tokens = Encode("So \xF0\x9F\x98\x80\xF0\x9F\x98\x80 it slept. Then ee four and more");
   for (const v1::StopConditions& stop :
        {Stop(100, {"ee fo"}), Stop(static_cast<uint32_t>(tokens.size()), {"ee foxes"}), Stop(4)}) {
-    // What the undisturbed run shows, token by token.
+    // The text of the undisturbed run, token by token.
     AnswerText whole(tokenizer_, stop, {}, 0, eos_);
     std::vector<std::string> shown;
     std::optional<AnswerText::End> end;

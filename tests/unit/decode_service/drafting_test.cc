@@ -93,7 +93,7 @@ TEST(NgramDrafterTest, ATextThatRepeatsItselfIsGoneOnWith) {
   EXPECT_EQ(Guess(drafter, tokens, 7).tokens, Tokens({3, 1, 2, 3, 1, 2, 3}));
 }
 
-// What is always wrong is soon expected to be, without a row spent on it.
+// A guess that is always wrong soon has a low chance, without a row spent on it.
 TEST(NgramDrafterTest, ItLearnsFromTokensThatItDidNotDraft) {
   NgramDrafter drafter;
   std::vector<TokenId> tokens;
@@ -285,7 +285,7 @@ TEST(ControllerTest, WhereStepsTakeAStepUpNothingIsSpentInFrontOfIt) {
                     Kneed(rows));
     }
   }
-  // What was granted is never slower than nothing granted, by what steps truly take.
+  // By the steps' true times, granted rows are never slower than none.
   for (const double chance : {0.3, 0.5, 0.7, 0.9}) {
     const auto chain = Chain(chance, 24);
     for (const int64_t running : {1, 2, 3, 4, 5, 8, 12, 15, 16}) {

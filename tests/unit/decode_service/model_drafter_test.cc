@@ -1,5 +1,5 @@
-// What a model has drafted of one answer, token by token: what stands, what its KV is good for, and how much
-// of the next it is trusted with.
+// A model's drafts of one answer, token by token: which of them stand, how far their KV is valid, and how far
+// the next ones are trusted.
 #include "decode_service/model_drafter.h"
 
 #include <gtest/gtest.h>

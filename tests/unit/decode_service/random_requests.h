@@ -12,7 +12,7 @@ namespace baton::decode_service {
 struct RequestsOptions {
   // Tokens are ids from here on, 32 of them at most.
   int32_t first_token = 300;
-  // Whether answers may have parts and grammars: for models that have the tokens of the shipped tokenizer.
+  // True if answers may have parts and grammars: for models that have the tokens of the shipped tokenizer.
   bool formats = true;
   // Not 0: every sixth answer ends where a context of so many tokens does, if not before.
   int context = 0;

@@ -20,7 +20,7 @@
 
 namespace baton::decode_service {
 
-// What a client has seen of an answer.
+// An answer as a client has seen it.
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<uint32_t> digests;
@@ -37,7 +37,7 @@ struct Answer {
   std::string failure;
 };
 
-// What model drafts.
+// The model that drafts.
 enum class DraftModel {
   kNone,
   kRight,  // the same weights

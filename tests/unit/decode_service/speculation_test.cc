@@ -45,8 +45,8 @@ struct Counted {
   size_t handoffs = 0;
 };
 
-// Of `rig` the model, where it computes and who drafts with a model. real: the n-gram drafters and grammars
-// besides; otherwise, without a model, adversaries.
+// `rig` has the model, its backend and the draft model. real: with the n-gram drafters and grammars;
+// otherwise, without a draft model, with adversaries.
 Counted DraftsChangeNothing(RigOptions rig, int requests, bool real, const RequestsOptions& kinds = {}) {
   const uint64_t seed = TestSeed();
   std::printf("seed %llu, %s\n", static_cast<unsigned long long>(seed), rig.backend.c_str());

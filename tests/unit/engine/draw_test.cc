@@ -189,7 +189,7 @@ TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
   const sampling::Params params = {.presence_penalty = 1};
   const std::vector<TokenId> tokens = {TokenId(4), TokenId(5), TokenId(6)};
   const std::vector<BlockId> blocks = {BlockId(0)};
-  // What is put together for the token at `position`, of a sequence of so many known tokens.
+  // The batch's counts for the token at `position` of a sequence of so many known tokens.
   struct Outcome {
     size_t draws, filled;
     bool operator==(const Outcome&) const = default;

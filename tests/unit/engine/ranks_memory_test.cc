@@ -43,7 +43,7 @@ TEST(RanksMemoryTest, RankZeroAnnouncesAndEachPieceIsItsOwners) {
   EXPECT_EQ((*outbound)->Gather(5, std::span(pieces).last(1)), 2u);
   EXPECT_EQ(memories[0].gathered_after(), 5);
   EXPECT_EQ(memories[1].gathered_after(), 5);
-  // What was gathered is no longer what is there.
+  // The source no longer has the gathered bytes.
   first->block(BlockId(0))[3] = second->block(BlockId(0))[3] = std::byte{9};
   (*outbound)->Take(1, out);
   EXPECT_EQ(out[3], std::byte{2});

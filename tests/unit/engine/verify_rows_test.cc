@@ -122,7 +122,7 @@ TEST_P(VerifyRowsTest, MayBeTheLastRowsOfAChunk) {
   }
 }
 
-// What was computed for tokens that were not accepted is computed again, for the tokens that came instead.
+// KV of tokens that were not accepted is computed again, for the tokens that came instead.
 TEST_P(VerifyRowsTest, RejectedRowsLeaveNothingBehind) {
   Prefill(0);
   const auto expected = OneByOne(0);

@@ -222,7 +222,7 @@ TEST_F(DiskTest, AFirstUseIsWrittenWhereReuseIsLikelyEnough) {
   OpenTier(/*always=*/false, /*compute_seconds=*/1);
   const double write = tier_->WriteSeconds();
   CloseTier();
-  // What it spares if it is used is little more than the write: by chance, it is less.
+  // A use saves little more than the write costs: times its probability, it saves less.
   OpenTier(/*always=*/false, /*compute_seconds=*/1.5 * write);
   Hold(*here_, tokens_, 9);
   Write();
@@ -322,7 +322,7 @@ TEST_F(SharedTest, BlocksGoToBothAndAreFoundUnderTheirNames) {
 }
 
 TEST_F(SharedTest, AFolderThatHangsHoldsUpNeitherTheDiskNorTheEnd) {
-  // What hangs may end after the test has.
+  // A hanging write, which may end after the test.
   struct Hang {
     kv::tier::Faults faults;
     absl::Notification go;

@@ -90,7 +90,7 @@ class TwoWorkersTest : public ::testing::Test {
     kv.Computed(tokens, blocks * kBlockTokens);
   }
 
-  // Whether the published blocks of `tokens` on the engine, from the start, are as many and right.
+  // Expects exactly the first `blocks` blocks of `tokens` to be published on the engine, and right.
   static void ExpectHeldRight(engine::Engine& engine, const std::vector<TokenId>& tokens, int64_t blocks) {
     const auto chain = Chain(engine, tokens);
     const auto run = engine.pool().AcquirePrefix(chain);

@@ -72,7 +72,7 @@ class Client {
     Run();
     return goes_on;
   }
-  // What the server has to say.
+  // Returns the server's frames.
   std::vector<Heard> Listen() {
     std::string bytes;
     for (std::string more; !(more = session_.Outgoing(now_)).empty(); bytes += more) session_.Written();

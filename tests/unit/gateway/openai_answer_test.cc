@@ -47,7 +47,7 @@ OpenAiBoth WriteOpenAi(OpenAiKind kind, const std::vector<v1::GenerateResponse>&
   return {OpenAiData(stream), OpenAiWhole(kind, answer, used, 77, wanted)};
 }
 
-// What all chunks begin with is checked once, elsewhere.
+// The chunks' choices; the other fields are checked once, elsewhere.
 std::vector<std::string> Choices(const std::vector<std::string>& chunks) {
   std::vector<std::string> choices;
   for (const std::string& chunk : chunks) {

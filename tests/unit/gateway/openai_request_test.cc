@@ -373,7 +373,7 @@ TEST(OpenAiRequestTest, FieldsOfOtherServersAreServedOrRefusedByName) {
                   .continue_last());
   EXPECT_THAT(RefusedChat(OpenAiWith(R"("echo": true)")), HasSubstr("echo: "));
   EXPECT_THAT(RefusedChat(OpenAiWith(R"("best_of": 2)")), HasSubstr("best_of: "));
-  // What those servers have anyway asks for nothing.
+  // The defaults of those servers ask for nothing.
   const OpenAiChat chat = Chat(OpenAiWith(
       R"("min_tokens": 0, "bad_words": [], "prompt_logprobs": null, "include_stop_str_in_output": false,
          "documents": [], "chat_template": null, "add_special_tokens": true, "use_beam_search": false,

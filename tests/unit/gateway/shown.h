@@ -1,4 +1,4 @@
-// What tests of the mappings look at.
+// Messages as text, for tests of the mappings.
 #pragma once
 
 #include <google/protobuf/message.h>

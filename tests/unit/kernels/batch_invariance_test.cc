@@ -227,7 +227,7 @@ TEST_P(IsaInvarianceTest, ComputesTheBitsOfAvx2) {
   }
 }
 
-// What lacks a fused multiply-add computes other bits and says so.
+// Kernels without a fused multiply-add compute other bits and say so.
 TEST(BaselineTest, HasNumericsOfItsOwn) {
   auto baseline = TryMakeCpu("baseline", 1);
   ASSERT_NE(baseline, nullptr);

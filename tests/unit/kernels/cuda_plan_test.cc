@@ -1,4 +1,4 @@
-// What the cuda backend decides on the host; no GPU needed.
+// Decisions of the cuda backend on the host; no GPU needed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Whether a backend draws the tokens that sampling::Sampler draws, over rows that are hard in different ways.
-// For the tests of every backend that draws, on GPUs and off.
+// Checks that a backend draws the tokens that sampling::Sampler draws, over rows that are hard in different
+// ways. For the tests of every backend that draws, on GPUs and off.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -230,7 +230,7 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
       kernels.sampler()->Launch({buffer->get(), kSequences, vocabulary, stride},
                                 {draws, biases, seen, masks});
       buffers.push_back(*std::move(buffer));
-      // What is counted stays where it is moved to.
+      // Counts stay when their slots are moved.
       ASSERT_TRUE(kernels.sampler()->ReservePenaltySlots(kSequences + step, vocabulary));
     }
     if (step == 0) continue;
@@ -250,13 +250,13 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
                                   << own.params.frequency_penalty << ", " << own.params.logit_bias.size()
                                   << " biases, a mask of " << before.masks[s].size() << " words";
       if (expected.ok()) own.history.AddOutput(drawn);
-      // What it draws in the step under way is still counted there, before the next one's tokens are.
+      // The old sequence's draw in flight is still counted in the slot, before the new one's tokens are.
       if (random() % 8 == 0) sequences[s] = make(slot_of(static_cast<int>(s)));
     }
   }
 }
 
-// Of eight equal logits each token has an eighth of [0, 1), its lower end included.
+// Each of eight equal logits has an eighth of [0, 1), its lower end included.
 inline void ExpectBordersOfTheUpperToken(Kernels& kernels) {
   constexpr int kTokens = 8;
   const std::vector<float> row(kTokens, 1.5f);

@@ -157,7 +157,7 @@ TEST_P(RouteTest, IsItsDefinition) {
   }
 }
 
-// What is no number must not lead out of the experts, nor to one of them twice.
+// NaNs and infinities must not lead out of the experts, nor to one of them twice.
 TEST_P(RouteTest, ChoosesDifferentExpertsWhateverTheLogits) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const Routing& routing : Routings()) {
@@ -232,7 +232,7 @@ struct TrialLayer {
   std::vector<std::vector<float>> gate_up_bias, down_bias;
 };
 
-// Of gpt-oss, but for the limit, which is within reach of random numbers.
+// The values of gpt-oss, but for the limit, which is within reach of random numbers.
 constexpr float kLimit = 1.5f, kSlope = 1.702f;
 
 // The same, packed by one backend. clamped: with biases and gpt-oss' activation.
@@ -338,7 +338,7 @@ std::vector<float> OneByOne(Kernels& kernels, const PackedLayer& layer, const st
         given(1, TrialLayer::kHidden);
     kernels.MatMul(row.view(), *expert.gate_up, expert.gate_up_bias, gate_up.view());
     if (layer.clamped) {
-      // Of 16 values, each by itself: an expert whose `down` is the identity gives its activations.
+      // Each value is activated by itself: an expert whose `down` is the identity gives its activations.
       activated = Activated(kernels, gate_up);
     } else {
       kernels.SwiGlu(gate_up.view(), activated.view());

@@ -1,4 +1,4 @@
-// What the kernel tests share: random inputs from a printed seed, and a way to run sequences through
+// Tools of the kernel tests: random inputs from a printed seed, and a way to run sequences through
 // RotateAndStore and Attention under any schedule.
 #pragma once
 
@@ -136,7 +136,7 @@ struct Schedule {
   bool interleave = false;  // random subsets of the sequences, random chunks, in random order
 };
 
-// What came out for one sequence: rotated Q and attention, [tokens][heads * head_dim] each, and its blocks'
+// The results for one sequence: rotated Q and attention, [tokens][heads * head_dim] each, and its blocks'
 // bytes.
 struct Served {
   std::vector<float> q, out;

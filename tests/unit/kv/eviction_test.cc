@@ -17,7 +17,7 @@ std::vector<BlockHash> PromptBlocks(int64_t blocks, int32_t prompt) {
   return HashChain(root, tokens);
 }
 
-// What a worker does with a prompt. Blocks found in the cache.
+// Serves a prompt as a worker does. Returns the blocks found in the cache.
 int64_t Serve(BlockPool& pool, const std::vector<BlockHash>& chain) {
   std::vector<BlockId> blocks = pool.AcquirePrefix(chain);
   const int64_t found = std::ssize(blocks);

@@ -18,7 +18,7 @@ std::vector<float> Normals(int count, uint32_t seed) {
   return values;
 }
 
-// What codes stand for, rotated back.
+// The values of `codes`, rotated back.
 std::vector<float> Decode(const I4Vector& codes, float scale, int dim) {
   std::vector<float> values(static_cast<size_t>(dim));
   for (size_t i = 0; i < values.size(); ++i) values[i] = scale * static_cast<float>(kI4Levels[codes[i]]);

@@ -23,7 +23,7 @@ std::vector<BlockHash> PromptOf(const char* salt, int64_t blocks, int32_t prompt
 
 class LeaseTest : public testing::Test {
  protected:
-  // What a worker does with a prompt under a mark at its end. Blocks that are leased.
+  // Serves a prompt with a mark at its end, as a worker does. Returns the blocks that are leased.
   int64_t ServeMarked(BlockPool& pool, const char* salt, const std::vector<BlockHash>& chain,
                       LeaseClass lease_class, absl::Time now) {
     pool.Advance(now);

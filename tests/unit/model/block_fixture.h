@@ -1,4 +1,4 @@
-// What the tests of a decoder's blocks share: small matrices of random numbers, on the reference backend.
+// Small matrices of random numbers, on the reference backend, for the tests of a decoder's blocks.
 #pragma once
 
 #include <cmath>

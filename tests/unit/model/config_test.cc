@@ -400,7 +400,7 @@ TEST(ModelConfigTest, ReadsGptOssAsItIsPublished) {
   EXPECT_EQ(experts.limit, 7);
   EXPECT_EQ(experts.slope, 1.702);
   EXPECT_THAT(config.expert_layers, ElementsAre(true, true, true, true));
-  // What is missing is as transformers has it.
+  // Missing fields have the defaults of transformers.
   json bare = GptOss();
   for (const char* field : {"attention_bias", "head_dim", "layer_types", "sliding_window", "swiglu_limit",
                             "rope_theta", "architectures"}) {

@@ -34,7 +34,7 @@ class DecoderTest : public testing::Test {
   std::unique_ptr<kernels::Kernels> kernels_ = kernels::MakeReferenceKernels();
 };
 
-// What holds for the numbers of every backend.
+// Tests that hold for the numbers of every backend.
 class DecoderNumbersTest : public DecoderTest, public testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {

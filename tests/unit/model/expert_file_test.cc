@@ -151,7 +151,7 @@ TEST_F(ExpertFileTest, AFullDiskIsAnErrorAndLeavesNothing) {
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << room << ": " << status;
     EXPECT_EQ(Files(), 0u);
   }
-  // What was there stays.
+  // An earlier file stays.
   Replace("earlier");
   const rlimit little = {.rlim_cur = 9000, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);

@@ -166,7 +166,7 @@ TEST_F(ExpertStoreTest, MissesOfAStepAreReadTogether) {
   EXPECT_GT(store->stats().read_seconds, 0);
 }
 
-// What is there is given at once, while the others are read; what is held stays, and an error of one read
+// Loaded experts are given at once, while the others are read; held ones stay, and an error of one read
 // leaves those that came.
 TEST_F(ExpertStoreTest, GivesExpertsAsTheyCome) {
   const auto store = Make(4 * kSlot, 2);
@@ -212,7 +212,7 @@ TEST_F(ExpertStoreTest, GivesExpertsAsTheyCome) {
   store->Release();
   store->CheckInvariants();
 
-  // Of two that are read, one fails: the other one stays.
+  // One of two reads fails: the other one's expert stays.
   const std::vector<ExpertId> others = {{1, 0}, {1, 1}, {1, 2}, {1, 3}};
   for (const ExpertId& id : others) allow(id);
   ASSERT_TRUE(store->Hold(others).ok());

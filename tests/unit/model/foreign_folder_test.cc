@@ -100,7 +100,7 @@ TEST_P(ForeignFolderTest, AnUntiedModelNeedsBothMatrices) {
               HasSubstr("tensor \"model.embed_tokens.weight\" [150, 64] is missing"));
 }
 
-// What spoils a folder, so that it does not load.
+// A folder, and a change with which it does not load.
 struct Spoiled {
   std::string golden;
   std::function<void(const ModelFolder&)> spoil;

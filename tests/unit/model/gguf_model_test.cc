@@ -33,7 +33,7 @@ class GgufModelTest : public testing::Test {
   void Write(const GgufWriter& writer) const {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << writer.Bytes();
   }
-  // What loading says, which is what the summary says; empty: it loads.
+  // The error of loading, which the summary has, too; empty: it loads.
   std::string Problem(const GgufWriter& writer) {
     Write(writer);
     const auto decoder = Decoder::Load(path_, *kernels_);

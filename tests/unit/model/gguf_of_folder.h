@@ -8,8 +8,8 @@
 
 namespace baton::model {
 
-// Of a folder of one of the architectures that GGUF files are read of; no tokenizer. Not `paired`: the rows
-// of Q and K stay in the order of the folder, which is wrong for Llama.
+// The file of a folder of one of the architectures that GGUF files are read of; no tokenizer. Not `paired`:
+// the rows of Q and K stay in the order of the folder, which is wrong for Llama.
 gguf::GgufWriter GgufOf(const std::string& folder, bool paired = true);
 
 }  // namespace baton::model

@@ -88,7 +88,7 @@ class QuantizedFolderTest : public testing::Test {
       }
     });
   }
-  // Of the last position of a prompt, by the cpu backend.
+  // The logits of a prompt's last position, by the cpu backend.
   static std::vector<float> Logits(const std::string& folder, WeightPrecision precision,
                                    int64_t* bytes = nullptr, std::string* numerics = nullptr) {
     ColumnExponents exponents;

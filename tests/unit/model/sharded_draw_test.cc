@@ -65,7 +65,7 @@ class FarKernels final : public kernels::Kernels {
 constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha";
 constexpr uint32_t kDrawSeed = 61;
 constexpr int64_t kPrompt = 4;
-// Of 150 tokens: none of two ranks' columns is all allowed or all forbidden, and the last 22 are forbidden.
+// A mask of 150 tokens: neither rank's columns are all allowed or all forbidden; the last 22 are forbidden.
 constexpr std::array<uint32_t, 4> kMask = {0x5A5A5A5A, 0x0FF00FF1, 0xFFFF0000, 0x00FF3333};
 constexpr int64_t kSteps = 8;
 

@@ -92,7 +92,7 @@ class Rig {
 
   std::vector<TokenId> Tokens(std::string_view text) const { return tokenizer_->Encode(text, false).value(); }
 
-  // Whether the grammar takes all of the text, and may end there.
+  // True if the grammar takes all of the text, and may end there.
   bool Takes(text::GrammarMatcher matcher, std::string_view text) const {
     for (const TokenId token : Tokens(text)) {
       if (!matcher.Push(token).ok()) return false;
@@ -329,7 +329,7 @@ TEST(CallGrammarTest, InChannelsTheAnswerObeysAndThinkingIsFree) {
   EXPECT_EQ(TextGrammar(Table("hermes"), obeys), obeys);
 }
 
-// What a budget of thinking writes in the model's place obeys, whatever the answer has to be.
+// The text that a budget of thinking writes in the model's place obeys, whatever the answer has to be.
 TEST(CallGrammarTest, ABudgetOfThinkingGoesWithEveryShape) {
   const Rig rig("harmony", false);
   const std::string cut = "<|channel|>analysis<|message|>Hm" + std::string(Format("harmony").think_cut);

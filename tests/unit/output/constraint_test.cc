@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class ConstraintTest : public testing::Test {
  protected:
-  // Whether the whole of `text` obeys the grammar.
+  // True if the whole of `text` obeys the grammar.
   bool Obeys(const absl::StatusOr<std::string>& grammar, std::string_view text) {
     EXPECT_TRUE(grammar.ok()) << grammar.status();
     auto matcher = vocabulary_->Compile(*grammar);

@@ -1,4 +1,4 @@
-// What a parser makes of a text, folded: the parts as a client that waits for the end sees them.
+// A parser's result for a text, folded: the parts as a client that waits for the end sees them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ inline std::shared_ptr<const text::Tokenizer> WordLike() {
   return *tokenizer;
 }
 
-// Of one of the two above.
+// A table of one of the two tokenizers.
 inline const MarkerTable& Table(std::string_view format,
                                 const std::shared_ptr<const text::Tokenizer>& tokenizer = QwenLike()) {
   static const auto* qwen = new MarkerTables(*QwenLike());

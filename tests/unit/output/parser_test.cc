@@ -329,7 +329,7 @@ TEST(ParserTest, SpelledMarkersAreQuotedText) {
   EXPECT_EQ(parsed.parts, (std::vector<Part>{Text("<tool_call>{\"name\": \"f\"}")}));
 }
 
-// What the events of each token add, as a client sees it while the answer is written.
+// Names and arguments that each token's events add, as a client sees them while the answer is written.
 std::vector<std::string> Arguments(std::string_view format, const std::vector<std::string>& pieces) {
   Parser parser(Table(format, WordLike()), {.type = Types});
   std::vector<std::string> seen;
@@ -356,7 +356,7 @@ TEST(ParserTest, ArgumentsLeaveAsTheyAreWritten) {
   EXPECT_EQ(Arguments("deepseek_v3",
                       {"<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n", "```js", "on\n{", "}\n```"}),
             (Pieces{"", "", "f{", "}"}));
-  // Of a list, call by call.
+  // A list leaves call by call.
   EXPECT_EQ(Arguments("mistral",
                       {"[TOOL_CALLS][{\"name\": \"f\", ", "\"arguments\": {}}", ", {\"name\": \"g\"", "}]"}),
             (Pieces{"", "f{}", "", "g{}"}));
@@ -438,7 +438,7 @@ TEST(ParserTest, OnlyToolsOfTheRequestAreCalled) {
   EXPECT_EQ(Parse("hermes", call, {.names = {"g", "f"}}).calls, 1);
 }
 
-// What has left of `text` before it is whole.
+// The text that leaves before `text` is whole.
 std::string Early(std::string_view format, const std::string& text, std::vector<std::string> names) {
   Parser parser(Table(format, WordLike()), {.names = std::move(names)});
   std::vector<PartEvent> events;
@@ -456,7 +456,7 @@ TEST(ParserTest, AnAnswerThatOnlyBeginsAsABareCallIsNotHeldBack) {
   EXPECT_EQ(Early("pythonic", "[Note: this", {"f"}), "[Note: this");
   EXPECT_EQ(Early("pythonic", "[sum(x", {"f"}), "[sum(x");
   EXPECT_EQ(Early("pythonic", "[f(x=", {"f"}), "");
-  // What names a tool and is no call is told as such.
+  // Text that names a tool and is no call gives a warning.
   EXPECT_EQ(Parse("llama3_json", "{\"name\": \"f\", \"parameters\": [1]}", {.names = {"f"}}).warnings, 1);
   EXPECT_EQ(Parse("pythonic", "[f(x)]", {.names = {"f"}}).warnings, 1);
   EXPECT_EQ(Parse("pythonic", "[f(x=1", {.names = {"f"}}).warnings, 1);

@@ -92,7 +92,7 @@ TEST(RawArgumentsTest, AStringIsItsText) {
   }
 }
 
-// What would end a value is no part of one, wherever it stands.
+// A marker that would end a value is no part of one, wherever it stands.
 TEST(RawArgumentsTest, ATextHoldsNoMarkerThatEndsIt) {
   const std::string text = R"({"type": "string"})";
   EXPECT_EQ(Coder(text, "a</parameter>b"), std::nullopt);

@@ -90,7 +90,7 @@ std::vector<Served> Serve(uint64_t seed, double load, bool first_come) {
     if (queue.empty()) now = std::max(now, served[next].arrival);
     for (; next < served.size() && served[next].arrival <= now; ++next) {
       Served& prompt = served[next];
-      // What runs until `now` was taken off `waiting` when it began.
+      // The job that runs until `now` was taken off `waiting` when it began.
       prompt.bound = now - prompt.arrival + waiting;
       for (size_t i = next + 1; i < served.size(); ++i) {
         if (served[i].arrival > prompt.arrival + kTargets.late) break;
@@ -125,7 +125,7 @@ TEST(QueueTest, NobodyStarves) {
   }
 }
 
-// What the order is for: more prompts meet the target than first come, first served, and the slowest of a
+// The purpose of the order: more prompts meet the target than first come, first served, and the slowest of a
 // hundred pay for it less than half as much again.
 TEST(QueueTest, MoreMeetTheTargetAndTheSlowestPayLittle) {
   const uint64_t seed = TestSeed();

@@ -35,7 +35,7 @@ class RequestTest : public ::testing::Test {
 
 std::unique_ptr<engine::Engine> RequestTest::engine_;
 
-// What is computed from another prompt would travel with a right checksum, and be filed under a right hash.
+// KV computed from another prompt would travel with a right checksum, and be filed under a right hash.
 TEST_F(RequestTest, AFlippedBitOfThePromptOrItsSaltIsRefused) {
   ASSERT_TRUE(ParseRequest(Good(), *engine_).ok()) << ParseRequest(Good(), *engine_).status();
   for (int at = 0; at < Good().token_ids_size(); ++at) {
@@ -72,7 +72,7 @@ TEST_F(RequestTest, AFlippedBitOfAReusableSpanIsRefused) {
   fleet::v1::PrefillRequest request = good;
   request.clear_reusable();
   EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status()));
-  // What no router sends.
+  // Spans that no router sends.
   for (const auto& [begin, end] : {std::pair(3u, 30u), {3u, 40u}, {38u, 3u}, {0u, 4'000'000'000u}}) {
     request = good;
     request.mutable_reusable(0)->set_begin(begin);

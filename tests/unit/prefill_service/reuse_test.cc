@@ -22,7 +22,7 @@ struct Prompt {
   std::vector<kv::ReusableSpan> spans;
 };
 
-// What came of a prompt.
+// The results for a prompt.
 struct Outcome {
   std::map<std::pair<int64_t, int>, std::string> pieces;  // by block and layer
   std::string logits;
@@ -256,7 +256,7 @@ TEST_P(ReuseTest, DocumentsAreFoundInAnotherOrder) {
   EXPECT_EQ(worker.Run(other).cached, std::max(full, kv::LandedPart(other.spans.back()).end));
 }
 
-// What the receiver has is not counted again, and not sent.
+// Blocks that the receiver has are not counted again, and not sent.
 TEST_P(ReuseTest, BeginsWhereTheTicketDoes) {
   Worker worker(With());
   const Prompt prompt = Ask({0, 1, 2, 3});
@@ -346,7 +346,7 @@ TEST(ReuseLimitsTest, CancelBetweenStepsFreesEverything) {
   }
 }
 
-// What is left of a prompt whose documents are found, the first tokens of each and what is between them, is
+// The rest of a prompt whose documents are found, the first tokens of each and the tokens between them, is
 // one step.
 TEST(ReuseLimitsTest, AllRunsOfAPromptAreOneStep) {
   Worker worker({.options = {.chunk_tokens = 512, .token_budget = 512, .chunk_reuse = true}});

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 constexpr forecast::QueueTargets kTargets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
 constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-gqa-tied";
 
-// What a peer has got so far.
+// A peer, and what it has got so far.
 struct Peer {
   std::vector<fleet::v1::PrefillEvent> events;
   std::optional<absl::Status> finished;

@@ -129,7 +129,7 @@ TEST(PrefillForecastTest, AFewTokensTellNothingOfLongPrompts) {
   }
 }
 
-// Of many machines together no single observation is news.
+// For many machines together no single observation is news.
 TEST(PrefillForecastTest, TheMeanOfManyMachinesIsSteady) {
   PrefillForecast forecast({}, Of::kMany);
   for (int i = 0; i < 400; ++i) {

@@ -52,15 +52,15 @@ TEST(PromptChainTest, BlockByBlockItIsTheSame) {
   }
 }
 
-// What a block's KV depends on: the tokens up to its end, and which of them are in which spans. Whatever
-// differs in it has another hash, and an exact prompt shares nothing from the first span on.
+// A block's KV depends on the tokens up to its end, and on which of them are in which spans. Prompts that
+// differ in these have other hashes, and an exact prompt shares nothing from the first span on.
 TEST(PromptChainTest, BlocksAreFoundOnlyByPromptsWithTheSameTokensAndSpans) {
   std::mt19937_64 random(kSeed);
   SCOPED_TRACE(kSeed);
   const auto up_to = [&](int64_t most) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
   };
-  // What stands behind each hash: the tokens up to the block's end, and the spans that begin before it.
+  // The content behind each hash: the tokens up to the block's end, and the spans that begin before it.
   absl::flat_hash_map<BlockHash, std::pair<std::vector<TokenId>, std::vector<ReusableSpan>>> known;
   int shared = 0;
   for (int round = 0; round < 400; ++round) {

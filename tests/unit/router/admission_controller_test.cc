@@ -68,7 +68,7 @@ TEST(AdmissionControllerTest, AModelsLimitsHoldForAllTenantsAndFleetsTogether) {
   AdmissionRequest other = a;  // of another model
   other.model.reset();
   Admit(&second, other, At(0));
-  // What an answer really took is settled there, too.
+  // The tokens that an answer really took are settled there, too.
   const double left = models->LeftOver(kModel, At(0)).output_tokens;
   first.Serve(one[0], At(0));
   first.Settle(one[0], {.requests = 1, .prompt_tokens = 10, .output_tokens = 5}, At(0));

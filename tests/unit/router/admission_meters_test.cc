@@ -71,7 +71,7 @@ TEST(MetersTest, AloneItHasAPartAndRefillsByIt) {
   EXPECT_FALSE(meters.Check(TenantId{4}, {.requests = 30}, At(4)).has_value());
 }
 
-// Of a day alone, no more is reported than what the bucket has not refilled.
+// After hours alone, no more is reported than what the bucket has not refilled.
 TEST(MetersTest, WhatIsLongPastIsNotReported) {
   Meters meters;
   meters.Configure(kTenant, kLimits, At(0));

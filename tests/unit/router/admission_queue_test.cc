@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What is served until nobody can be.
+// Serves until nobody can be; returns the order.
 std::vector<uint64_t> ServeAll(Queue* queue) {
   std::vector<uint64_t> order;
   while (const auto id = queue->First()) {

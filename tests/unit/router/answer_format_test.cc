@@ -164,7 +164,7 @@ TEST(AnswerFormatTest, TypesOfParametersComeFromTheSchema) {
   EXPECT_EQ(types.at("b"), "integer");
 }
 
-// What the grammar writes as JSON is read as JSON, and what it writes as text as text.
+// Values that the grammar writes as JSON are read as JSON, and those that it writes as text as text.
 TEST(AnswerFormatTest, TypesOfEnforcedParametersSayHowTheyAreWritten) {
   v1::ChatRequest request = ChatWith("");
   request.mutable_conversation()->mutable_tools(0)->set_strict(true);

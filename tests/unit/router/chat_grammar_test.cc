@@ -29,7 +29,7 @@ class ChatGrammarTest : public testing::Test {
     }
   }
 
-  // Whether the answer may be `text`.
+  // True if the answer may be `text`.
   bool Takes(const std::string& text) {
     const auto grammar = ChatGrammar(model_, request_, GrammarCheck::Effort::kCompile);
     EXPECT_TRUE(grammar.ok() && grammar->has_value()) << grammar.status();

@@ -97,8 +97,8 @@ TEST_F(DispatchCoreTest, MatchTellsWhatIsOnDisk) {
   EXPECT_EQ(prefill_[0].disk_blocks, 0);
 }
 
-// What a decode worker has said itself is what a prompt that it computes would reuse, also where nothing is
-// fetched.
+// A prompt that a decode worker computes would reuse the blocks that it has confirmed itself, also where
+// nothing is fetched.
 TEST_F(DispatchCoreTest, ConfirmedBlocksAreKnownOfEveryDecodeWorker) {
   const auto chain = Chain(8);
   decode_.resize(40);

@@ -1,4 +1,4 @@
-// What the tests of the dispatcher share: a fleet of two decode workers, and what was answered to whom.
+// The fixture of the dispatcher's tests: a fleet of two decode workers, and each request's answers.
 #pragma once
 
 #include <gtest/gtest.h>

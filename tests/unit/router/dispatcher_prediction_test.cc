@@ -1,4 +1,4 @@
-// What a router predicts of workers that it has not seen at work yet, and how soon it knows better.
+// A router's predictions for workers that it has not seen at work yet, and how soon it knows better.
 #include <gtest/gtest.h>
 
 #include <algorithm>

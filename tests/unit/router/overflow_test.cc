@@ -358,7 +358,7 @@ TEST_F(PreparedOverflowTest, TheOutputIsClamped) {
   EXPECT_EQ(prepared->request.stop().max_tokens(), room);
   EXPECT_EQ(prepared->context.clamped_max_tokens(), room);
   EXPECT_TRUE(prepared->fills_context);
-  // What fits to the token is the client's own limit.
+  // A limit that fits to the token is the client's own.
   request.mutable_stop()->set_max_tokens(room);
   prepared = Prepare(request);
   ASSERT_TRUE(prepared.ok()) << prepared.status();

@@ -1,4 +1,4 @@
-// What placement makes of running answers and of queues, on workers like a 0.4 B model on a core each.
+// Placement beside running answers and queues, on workers like a 0.4 B model on a core each.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -144,7 +144,7 @@ TEST(PredictionTest, AWorkerIsKnownFromItsFirstWord) {
   fleet.Queue(kPrompt);
   fleet.Queue(kPrompt);
   EXPECT_NEAR(fleet.Select().predicted.ttft(), 3 * alone, 0.01) << "two wait before it";
-  // What was seen of it counts for more than its word.
+  // Observations of a worker count for more than the costs that it told.
   Outcome outcome;
   outcome.prefill = kPrefill;
   outcome.uncached_tokens = kPrompt;

@@ -429,7 +429,7 @@ TEST(PrefixAffinityTest, ADiskIsPricedByItsRate) {
   EXPECT_EQ(selection.reason, Reason::kPrefix);
 }
 
-// What a decode worker alone holds is fetched from there: the answer of the last turn.
+// Blocks that only a decode worker holds are fetched from there: the answer of the last turn.
 TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   auto policy = *MakePolicy("prefix_affinity", 1);
   States decode = {Worker(0, 40), Worker(1, 0)};
@@ -463,7 +463,7 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   EXPECT_EQ(local.fetch_blocks, 190);
 }
 
-// What only a worker that drains holds is fetched while it is there.
+// Blocks that only a draining worker holds are fetched while it is there.
 TEST(PrefixAffinityTest, FetchesFromAWorkerThatLeavesIfNobodyElseHasIt) {
   auto policy = *MakePolicy("prefix_affinity", 1);
   States decode = {Worker(1, 0)};
@@ -556,7 +556,7 @@ class NodesTest : public ::testing::Test {
   Selection Place(uint64_t seed) {
     return (*MakePolicy("prefix_affinity", seed))->Select(request_, decode_, prefill_);
   }
-  // Of many placements, those that stay within a node.
+  // The share of many placements that stay within a node.
   double NearShare() {
     int near = 0;
     for (uint64_t seed = 0; seed < kRounds; ++seed) {

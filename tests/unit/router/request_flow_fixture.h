@@ -1,4 +1,4 @@
-// What the tests of RequestFlow share: short names of its actions, events of a worker, and a fleet of two
+// The fixture of RequestFlow's tests: short names of its actions, events of a worker, and a fleet of two
 // decode workers whose bookings are counted.
 #pragma once
 

@@ -206,7 +206,7 @@ TEST_F(RequestFlowModerationTest, CancellingStopsTheVerdict) {
   EXPECT_EQ(Names(flow_->OnVerdict(0, absl::CancelledError(""))), "");
 }
 
-// What another worker goes on from is what came here, not what the client has.
+// Another worker goes on behind the tokens that came here, not behind those that the client has.
 TEST_F(RequestFlowModerationTest, AMigrationInMidWindowGoesOnBehindWhatIsHeld) {
   RunModerated(Moderated(Policy::kBlock));
   Hold(10, "x");

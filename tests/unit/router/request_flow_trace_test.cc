@@ -1,4 +1,4 @@
-// What a request's part in a trace looks like, however it ends, and what its calls to workers carry.
+// A request's spans, however it ends, and the trace context of its calls to workers.
 #include <gtest/gtest.h>
 
 #include <map>

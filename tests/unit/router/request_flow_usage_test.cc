@@ -1,4 +1,4 @@
-// What a request has used, at its end, whichever end that is.
+// A request's usage at its end, whichever end that is.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -33,7 +33,7 @@ int64_t PromptOf(const v1::Usage& usage) {
          usage.plain_tokens();
 }
 
-// Of a session, a prompt of three blocks and one more token.
+// Part of a session: a prompt of three blocks and one more token.
 Prepared InSession(Prepared prepared, const char* session, uint64_t system = 1) {
   std::vector<TokenId> tokens;
   for (int i = 0; i < 3 * kBlockTokens + 1; ++i) tokens.emplace_back(i + 100 * static_cast<int>(system));

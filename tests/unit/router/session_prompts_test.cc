@@ -32,7 +32,7 @@ TEST(MissOfTest, WhatIsFoundIsNoMiss) {
   EXPECT_EQ(Miss(&last, PromptOn(kA, {1, 2}), 32), "") << "a shorter one";
   EXPECT_EQ(Miss(nullptr, next, 80), "");
   EXPECT_EQ(Miss(nullptr, PromptOn(kA, {}), 0), "") << "less than a block";
-  // Of a prompt that ends with a block, the last one is computed in any case.
+  // The last block of a prompt that ends with it is computed in any case.
   EXPECT_FALSE(MissOf(&last, PromptOn(kA, {1, 2, 3}), 48, 32, {.here = true}).has_value());
 }
 

@@ -203,7 +203,7 @@ TEST_F(TenantsTest, RefusesWhatIsWrongAndSaysWhereWithoutSecrets) {
   EXPECT_TRUE(absl::IsNotFound(Open()));
 }
 
-// What `baton key new` requests too.
+// The rule of `baton key new`, too.
 TEST(TenantNameTest, IsOneThatTheFileTakes) {
   for (const std::string& name :
        {std::string("a"), std::string("search-2"), std::string("team.prod_1"), std::string(64, 'x')}) {

@@ -1,4 +1,4 @@
-// Who is accepted: connections in all and by address, without a descriptor left, and those that say nothing.
+// Limits of the acceptor: connections in all and by address, no descriptor left, and silent clients.
 #include "common/rpc/acceptor.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,4 @@
-// What a client may send before gRPC sees it: real shapes pass however they are cut, and the two floods
-// don't.
+// Bytes of a client before gRPC sees them: real shapes pass however they are cut, and the two floods don't.
 #include "common/rpc/frame_guard.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +23,7 @@ std::string Sent(uint8_t type, uint8_t flags, size_t payload) {
                        0,
                        0,
                        1};
-  // What would be a flood if it were taken for headers of frames.
+  // The payload would be a flood if it were taken for headers of frames.
   return frame + std::string(payload, kSentContinuation);
 }
 

@@ -85,7 +85,7 @@ class Call {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// What grpcurl does, by one version of reflection.
+// A client like grpcurl, by one version of reflection.
 class Explorer {
  public:
   Explorer(const std::string& address, const std::string& version)
@@ -290,7 +290,7 @@ TEST_P(ReflectionTest, OpenStreamsHoldNoThreads) {
   EXPECT_LT(threads() - few, 20);
 }
 
-// What the generators for other languages need to put the code into a package.
+// The generators for other languages need these options to put the code into a package.
 TEST(ProtoOptionsTest, EveryFileNamesItsGoAndJavaPackage) {
   const std::filesystem::path root = std::filesystem::path(BATON_SOURCE_DIR) / "proto";
   int files = 0;

@@ -303,7 +303,7 @@ TEST(SamplerTest, LogprobsAreBeforeTemperatureAndAfterBias) {
   EXPECT_THAT(draw->top, IsEmpty());
   draw = sampler.Sample(logits, params, {}, 0, std::nullopt);
   EXPECT_FALSE(draw->logprob.has_value());
-  // Of a greedy draw, too.
+  // A greedy draw has log probabilities, too.
   draw = sampler.Sample(logits, {.temperature = 0}, {}, 0, 1);
   EXPECT_THAT(*draw->logprob, FloatNear(std::log(5.0f / 8), 1e-6f));
 }

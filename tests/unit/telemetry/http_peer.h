@@ -8,7 +8,7 @@
 
 namespace baton::telemetry {
 
-// What came back: the status line and headers as they stand, and the body.
+// An answer: the status line and headers as they stand, and the body.
 struct HttpAnswer {
   std::string head;
   std::string body;
@@ -46,7 +46,7 @@ class HttpPeer {
   // Everything until the other side closes. Nothing may be left to arrive but that: "" then means just
   // closed.
   std::string ReadToEnd();
-  // Whether something can be read, or the end: at once, or within so many milliseconds.
+  // True if something can be read, or the end: at once, or within so many milliseconds.
   bool Readable(int milliseconds);
   // True once a read met the end of the stream, and not an error or a timeout.
   bool at_end() const { return at_end_; }

@@ -26,7 +26,7 @@ class MetricsServerTest : public testing::Test {
     server_ = *std::move(started);
   }
 
-  // What a scraper gets on a connection of its own.
+  // A scraper gets a page on a connection of its own.
   void ExpectAPage() {
     HttpPeer scraper(server_->address());
     const HttpAnswer answer = scraper.Get();

@@ -340,7 +340,7 @@ TEST(TokenizerTest, StopsAtTheMostTokens) {
   }
 }
 
-// Of a hundred thousand words, the work for a few hundred is done after it is no longer wanted.
+// Encoding a hundred thousand words ends a few hundred words after it is no longer wanted.
 TEST(TokenizerTest, StopsWhenNobodyWaitsAnyMore) {
   const auto tokenizer = LoadKind("llama3_like");
   std::string text;

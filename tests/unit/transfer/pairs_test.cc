@@ -246,7 +246,7 @@ TEST_F(PairsTest, AnErrorEndsItsOwnPairOnly) {
   EXPECT_EQ(sender_.failed_total(), 2);
 }
 
-// What it has put may be touched until its abort has returned, which is for others to wait for.
+// NCCL may touch the memory of a put until the communicator's abort has returned: others wait for that.
 TEST_F(PairsTest, ACommunicatorHoldsItsMemoryUntilItsAbortIsOver) {
   const Meeting meeting = Connect(2);
   EXPECT_TRUE(sender_.holds(meeting));

@@ -33,7 +33,7 @@ TEST_F(StagedHostLinkTest, ShipWaitsForNothingAndTheChunkFollows) {
   }
   EXPECT_EQ(memory_.gathered_after(), 3);
   sender->WhenReady([&] { sent.push_back("finish"); });
-  // What follows writes the same bytes.
+  // A later step writes the same bytes.
   memory_bytes_[0] = std::byte{'z'};
   sender->Flush(absl::ZeroDuration());
   EXPECT_TRUE(sent.empty()) << "handed on before the device was done";

@@ -1,4 +1,4 @@
-// What a worker's process sets before it touches a GPU: for GPUs alone, and never against the operator.
+// Settings of a worker's process before it touches a GPU: for GPUs alone, and never against the operator.
 #include "worker/gpu_start.h"
 
 #include <gtest/gtest.h>

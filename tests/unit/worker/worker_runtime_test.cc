@@ -33,7 +33,7 @@ Options SmallOptions() {
   return options;
 }
 
-// What a router hears with the first snapshot: how quick this worker is, before it has served anybody.
+// A router hears with the first snapshot how quick this worker is, before it has served anybody.
 TEST(WorkerRuntimeTest, SaysWhatItsStepsTakeAndWhereItsLinkIsFast) {
   Options options = SmallOptions();
   options.link_domain = "node-a";
@@ -148,7 +148,7 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
   ASSERT_TRUE((*runtime)->Serve({&prefill, &decode}).ok());
   const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   {
-    // What does not come fails the test.
+    // An event that does not come fails the test.
     const auto patience = std::chrono::system_clock::now() + Scaled(std::chrono::minutes(1));
     grpc::ClientContext context;
     context.set_deadline(patience);
@@ -358,7 +358,7 @@ TEST(WorkerRuntimeTest, TellsOfABlockThatComesAndGoesWhatItDidLast) {
   reader->Finish();
 }
 
-// What is on a large disk comes in several events, and what has gone meanwhile does not.
+// Blocks on a large disk come in several events, and those that have gone meanwhile do not.
 TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
   const auto runtime = WorkerRuntime::Create(SmallOptions(), fleet::v1::ROLE_DECODE, "decode");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
@@ -374,7 +374,7 @@ TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
   std::vector<kv::BlockHash> hashes;
   for (uint32_t i = 0; i < kBlocks; ++i) hashes.push_back(hash_of(i));
   const auto all = [&] { return hashes; };
-  // Those of odd names have gone when their turn comes.
+  // Blocks of odd names have gone when their turn comes.
   (*runtime)->hub().SetOnDisk([](const kv::BlockHash& hash) { return hash.bytes()[0] % 2 == 0; });
   const auto stub = fleet::v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   grpc::ClientContext context;
@@ -384,7 +384,7 @@ TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
   const auto reader = stub->Watch(&context, request);
   fleet::v1::WatchEvent event;
   ASSERT_TRUE(reader->Read(&event));
-  // Whether the last snapshot told of the disk: the runtime, which has none, publishes too.
+  // True if the last snapshot told of the disk: the runtime, which has none, publishes too.
   std::atomic<bool> seen = false;
   const auto publish = [&] {
     (*runtime)->loop().Run([&] {
@@ -413,7 +413,7 @@ TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
       (bytes[at] % 2 == 0 ? even : odd).insert(bytes.substr(at, kv::BlockHash::kBytes));
     }
   }
-  // Of the snapshot alone.
+  // Odd names come in the snapshot alone.
   EXPECT_GT(odd.size(), 0u);
   EXPECT_LT(odd.size(), kBlocks / 4);
   context.TryCancel();

@@ -316,7 +316,7 @@ TEST_F(DiskStoreTest, ADeathAtAnyWriteLosesNoMoreThanThatWrite) {
       faults_.changes_left = -1;
       store = Open(Options(2));
       store->CheckTables();
-      // What could be found before can be found now, and a segment that was about to go.
+      // All blocks that could be found before can be found now, and a segment that was about to go.
       EXPECT_GE(store->counts().blocks, before) << changes;
       int64_t read = 0;
       for (uint64_t name = 0; name < 60; ++name) read += ReadBlocks(*store, name, 1);

@@ -172,7 +172,7 @@ TEST_F(EncryptedStoreTest, AnOlderKeyIsReadAndNoLongerWrittenWith) {
   ASSERT_TRUE(AppendBlock(*store, 2).ok());
   EXPECT_EQ(disk_.files().size(), 2u) << "a file has one key";
   EXPECT_EQ(ReadBlocks(*store, 2, 1), 1);
-  // What is used is written once more, under the new key.
+  // A used block is written once more, under the new key.
   store->Touch(HashOf(1));
   for (uint64_t name = 100; store->counts().second_chances == 0; ++name) {
     ASSERT_LT(name, 300u);

@@ -299,7 +299,7 @@ TEST_F(SharedStoreTest, WhoDiesWhileWritingLeavesNothingToBeRead) {
       EXPECT_EQ(ReadChain(*reader, 0, 8), found);
       EXPECT_EQ(FailuresOf(*reader, Failure::kCorrupt), 0);
       EXPECT_EQ(died, changes < 6) << changes;
-      // What was not finished goes when nobody writes it any more, and not before.
+      // An unfinished file goes when nobody writes it any more, and not before.
       const int64_t unfinished = std::ssize(Files()) - reader->counts().blocks / kRun;
       EXPECT_LE(unfinished, 1);
       clock_.Advance(absl::Minutes(9));
@@ -333,7 +333,7 @@ TEST_F(SharedStoreTest, WhatWasUsedLongestAgoGoesFirst) {
   age(0, 30);
   age(100, 20);
   age(200, 10);
-  // Who opens the folder now learns these times; files that are written in a row may all have the same one.
+  // A store opened now learns these times; files written in a row may all have the same one.
   auto one = Open(SharedFor(16)), two = Open(SharedFor(16));
   EXPECT_EQ(one->counts().blocks, 64);
   EXPECT_EQ(two->counts().blocks, 64);

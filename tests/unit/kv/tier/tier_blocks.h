@@ -1,5 +1,5 @@
-// What tests of the disk tier share: blocks whose bytes follow from their names, so that whatever is read can
-// be told from anything else that was ever written.
+// Blocks for tests of the disk tier: their bytes follow from their names, so that whatever is read can be
+// told from anything else that was ever written.
 #pragma once
 
 #include <gtest/gtest.h>

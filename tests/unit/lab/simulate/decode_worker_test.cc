@@ -46,7 +46,7 @@ class SimulatedDecodeWorkerTest : public ::testing::Test {
     while (events_.Step()) {
     }
   }
-  // Of a step with the first rows of so many prompts, and so many rows in all.
+  // The time of a step with the first rows of so many prompts, and so many rows in all.
   double Seconds(int prompts, int64_t rows) const {
     return prompts * model_.prefill_base + model_.prefill_token * static_cast<double>(rows);
   }

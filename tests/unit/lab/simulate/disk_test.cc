@@ -34,7 +34,7 @@ std::vector<kv::BlockHash> Chain(uint64_t first, int blocks) {
   return chain;
 }
 
-// What the router has been told.
+// The blocks that the router knows of.
 class Told {
  public:
   void Take(Disk& disk) {

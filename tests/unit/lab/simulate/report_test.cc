@@ -1,4 +1,4 @@
-// What `baton simulate` says of a run: its table, and how it counts where some were refused.
+// The report of `baton simulate`: its table, and how it counts where some were refused.
 #include "lab/simulate/report.h"
 
 #include <gmock/gmock.h>

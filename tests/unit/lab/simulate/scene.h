@@ -87,7 +87,7 @@ inline Measures PlayPolicy(const std::string& name, const FleetModel& model, con
   return measures;
 }
 
-// Those that our policy is held against.
+// The policies that ours is held against.
 inline const std::vector<std::string> kField = {"sglang", "dynamo", "llm-d", "mooncake", "least_loaded"};
 
 }  // namespace baton::lab::simulate

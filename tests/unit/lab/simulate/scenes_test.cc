@@ -17,8 +17,8 @@ double MaxOverMean(const std::vector<double>& load) {
   return *std::max_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum;
 }
 
-// What each prefill worker is loaded with is the time that it is busy, so a slow one is not asked for more
-// than its share; from `since` on, for one that joins late.
+// A prefill worker's load is the time that it is busy, so a slow one is not asked for more than its share;
+// from `since` on, for one that joins late.
 double Imbalance(const RunResult& run, int workers, double since) {
   std::vector<double> busy(workers, 0);
   for (const RequestRecord& record : run.records) {

@@ -131,7 +131,7 @@ inline void Load4(uint32_t (&r)[4], const void* row, bool transposed) {
 inline void LoadMatrices(uint32_t (&r)[4], const void* row) { Load4(r, row, false); }
 inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) { Load4(r, row, true); }
 
-// Of every thread: copies not committed yet, and groups not waited for.
+// Copies of a thread: those not committed yet, and groups not waited for.
 struct Copies {
   struct Copy {
     void* shared;

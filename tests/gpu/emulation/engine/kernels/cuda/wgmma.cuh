@@ -34,7 +34,7 @@ template <int kLeft>
 void WgmmaWait() {
   ::emulation::WaitForProducts(kLeft);
 }
-// What a compiler may move is not emulated.
+// Does nothing: a compiler's reordering is not emulated.
 template <typename Registers>
 void Pin(Registers&) {}
 inline void ComputedByNow(float) {}
