@@ -17,8 +17,7 @@ namespace {
 
 constexpr char kNotWritten[] = "not all of the answer could be written to standard output";
 
-// What a command left in the buffer of standard output leaves here: an answer that was not written is no
-// success.
+// Flushes standard output and returns the exit code: an answer that was not written is no success.
 int Finish(int code) {
   if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || code != kExitOk) return code;
   return Fail(kNotWritten);

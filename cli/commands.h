@@ -11,7 +11,7 @@
 
 namespace baton::cli {
 
-// What every command needs of the process: where the binaries are, and what the terminal can show.
+// Properties of the process for every command: where the binaries are, and what the terminal can show.
 struct CliContext {
   // Folder of this binary and of the servers' binaries.
   std::string binary_folder;

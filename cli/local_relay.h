@@ -29,7 +29,7 @@ struct LocalRelayOptions {
 };
 
 struct LocalRelay {
-  // Of its router.
+  // The router's address.
   std::string address;
   // The relay ends with it.
   std::shared_ptr<void> keep;

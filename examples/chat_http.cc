@@ -16,7 +16,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-// What an event stream has said so far, an event at a time: "data: JSON", and an empty line.
+// Splits an event stream into events: "data: JSON", and an empty line.
 class Events {
  public:
   // Prints what the bytes add to the answer.

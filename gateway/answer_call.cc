@@ -309,7 +309,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
         continue;
       }
       if (event.has_delta() && !std::exchange(answering_, true)) probe_.FirstPart(absl::Now() - begun_at_);
-      // Of a stream's text only the client has a copy.
+      // A stream's text is not kept here.
       if (format_.whole || !event.has_delta()) {
         answer_.Add(event);
         answer_bytes_ += event.ByteSizeLong();

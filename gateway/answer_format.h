@@ -31,7 +31,7 @@ struct AnswerFormat {
   int (*status_of)(const absl::Status&) = nullptr;
   // Names the request as long as the router has not.
   std::string request_id;
-  // Of every answer.
+  // Headers of every answer.
   http::Headers headers;
 };
 
@@ -41,7 +41,7 @@ inline constexpr const char* kRequestIdHeaders[] = {"x-request-id", "request-id"
 // A name for a request that no router has seen.
 std::string NewRequestId();
 
-// Of answers that can only fail: errors in the vendor's words.
+// Formats of answers that can only fail: errors in the vendor's words.
 AnswerFormat OpenAiErrors(Api api, const std::string& request_id);
 AnswerFormat AnthropicErrors(const std::string& request_id);
 
@@ -55,7 +55,7 @@ std::string Shown(const Json& json);
 // The whole answer is an error.
 http::Response ErrorResponse(const absl::Status& status, const AnswerFormat& format);
 
-// What is no request of either API, in the words of the one at whose path it came.
+// The answer to what is no request of either API, in the words of the one at whose path it came.
 http::Response Refusal(int status, std::string_view path, const std::string& why);
 
 }  // namespace baton::gateway

@@ -22,7 +22,7 @@ class CountedExchange final : public http::Exchange {
                   std::shared_ptr<void> alive, http::Headers headers);
   ~CountedExchange() override;
 
-  // What the gateway calls the request; the router has a name of its own.
+  // The gateway's name for the request; the router has a name of its own.
   const std::string& id() const { return id_; }
 
   const http::Request& request() const override { return exchange_->request(); }

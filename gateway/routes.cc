@@ -350,7 +350,7 @@ void Routes::Health(const Handle& exchange) {
   exchange->Answer({.content_type = "text/plain; charset=utf-8", .body = "alive\n"});
 }
 
-// What the router says of itself, for which it asks nobody for a key.
+// The router's own health, for which it asks nobody for a key.
 void Routes::Ready(const Handle& exchange) {
   using Question = grpc::health::v1::HealthCheckRequest;
   using Answer = grpc::health::v1::HealthCheckResponse;

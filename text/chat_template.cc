@@ -109,7 +109,7 @@ absl::StatusOr<std::pair<ChatTemplate::Sources, std::string>> SourcesIn(const st
   return std::pair(sources, path);
 }
 
-// What transformers does to messages before a template sees them.
+// Changes a message as transformers does before a template sees it.
 Json NormalizedMessage(const Json& message) {
   constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
   Json normalized = Json::object();

@@ -21,7 +21,7 @@ class Detokenizer {
   // Text that became complete with this token; may be empty. An id that the vocabulary lacks has no text (a
   // model's vocabulary may be padded beyond its tokenizer's).
   std::string Push(TokenId token);
-  // What is left at the end.
+  // Returns the rest of the text.
   std::string Flush();
   // Tokens have come whose text, or a part of it, has not.
   bool pending() const { return assembler_.pending() || emitted_tokens_ < window_.size(); }

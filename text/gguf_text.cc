@@ -136,7 +136,7 @@ absl::StatusOr<GgufJson> MergesByScore(const Document& document, const Vocabular
   return pairs;
 }
 
-// What is put around a prompt; null: nothing.
+// Puts tokens around a prompt; null: none.
 absl::StatusOr<GgufJson> PostProcessor(const Document& document, const Vocabulary& vocabulary,
                                        bool bos_by_default) {
   GgufJson single = GgufJson::array(), tokens = GgufJson::object();

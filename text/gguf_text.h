@@ -1,7 +1,7 @@
-// What a GGUF file holds of a model's text: its tokenizer, as the tokenizer.json that the library would read
-// for the same model, and its chat template. Known are the tokenizers "gpt2" (byte-level BPE) with the
-// pre-tokenizers llama-bpe, qwen2 and gpt-2, and "llama" (BPE of SentencePiece, merges by score, unknown
-// characters as bytes). All else is refused by name. Pure functions, any thread. Internal to this room.
+// The text parts of a GGUF file: its tokenizer, as the tokenizer.json that the library would read for the
+// same model, and its chat template. Known are the tokenizers "gpt2" (byte-level BPE) with the pre-tokenizers
+// llama-bpe, qwen2 and gpt-2, and "llama" (BPE of SentencePiece, merges by score, unknown characters as
+// bytes). All else is refused by name. Pure functions, any thread. Internal to this room.
 #pragma once
 
 #include <string>

@@ -77,7 +77,7 @@ absl::Status EachPart(Variables& variables, Kept kept_in_answers, Walk walk) {
 constexpr char32_t kFirstMark = 0xE000;
 constexpr size_t kMarks = 0xF8FF - kFirstMark + 1;
 
-// Those that occur in texts, as characters or as JSON escapes.
+// Marks that occur in texts, as characters or as JSON escapes.
 class UsedMarks {
  public:
   void Add(std::string_view text) {

@@ -17,7 +17,7 @@
 
 namespace baton::text {
 
-// What an encoding may cost.
+// Limits of an encoding.
 struct EncodeBounds {
   int64_t max_tokens = std::numeric_limits<int64_t>::max();
   // Called before the work and about every 100 us during it, on the caller's thread; false ends it. Null:

@@ -1,4 +1,4 @@
-// What a Tokenizer holds; shared with the Detokenizer and GrammarVocabulary. Internal to this room.
+// The contents of a Tokenizer; shared with the Detokenizer and GrammarVocabulary. Internal to this room.
 #pragma once
 
 #include <array>

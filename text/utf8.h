@@ -30,7 +30,7 @@ class Utf8Assembler {
   uint8_t high_ = 0xBF;
 };
 
-// Whether it is well-formed.
+// True if `text` is well-formed.
 bool IsUtf8(std::string_view text);
 
 }  // namespace baton::text

@@ -71,7 +71,7 @@ struct ChatFlags {
   bool show_timing = false;
 };
 
-// What --overflow takes.
+// Values of --overflow.
 constexpr std::pair<const char*, v1::Overflow::Mode> kOverflow[] = {
     {"refuse", v1::Overflow::MODE_REFUSE},
     {"clamp-output", v1::Overflow::MODE_CLAMP_OUTPUT},
@@ -93,7 +93,7 @@ v1::Overflow::Mode OverflowOf(std::string_view wanted) {
   return v1::Overflow::MODE_REFUSE;
 }
 
-// What the server did to make the conversation fit; empty: nothing.
+// Says how the server made the conversation fit; empty: it did nothing.
 std::string DescribeContext(const v1::ContextReport& report) {
   if (report.dropped_messages() > 0) {
     return fmt::format("its {} oldest messages are left out", report.dropped_messages());
@@ -191,7 +191,7 @@ class Chat {
     }
     const v1::Finished& end = answer.choices()[0].finished();
     const bool blocked = end.reason() == v1::FINISH_REASON_CONTENT_FILTER;
-    // What was blocked would be judged again, and blocked again, with each further turn.
+    // Blocked text would be judged, and blocked, again with each further turn.
     if (!blocked) history_.Add(asked, AssistantMessage(answer.choices()[0].text(), calls_));
     for (const v1::Warning& warning : answer.choices()[0].finished().warnings())
       Tell("({})\n", warning.message());
@@ -282,7 +282,7 @@ class Chat {
     return request;
   }
 
-  // Whether a conversation that is too long is made to fit.
+  // True if a conversation that is too long is made to fit.
   bool Shortens() const {
     const v1::Overflow::Mode mode = OverflowOf(flags_.overflow);
     return mode != v1::Overflow::MODE_REFUSE && mode != v1::Overflow::MODE_CLAMP_OUTPUT;
@@ -311,7 +311,7 @@ class Chat {
     Tell("\n{}\n", RenderSummary(*last_, context_.err));
   }
 
-  // Of the model that is talked to; 0 if the server doesn't say.
+  // Context of the model in use; 0 if the server doesn't say.
   int64_t ContextTokens() {
     if (!context_tokens_.has_value()) {
       context_tokens_ = 0;
@@ -379,14 +379,14 @@ class Chat {
   const std::vector<v1::Tool> tools_;
   const std::optional<v1::Constraint> constraint_;
   History history_;
-  // Of the last answer: calls without a result, and the results so far of those before them.
+  // The last answer's calls without a result, and the results so far of those before them.
   std::vector<v1::ToolCall> calls_;
   std::vector<v1::Message> results_;
   std::optional<v1::Finished> last_;
   std::optional<int64_t> context_tokens_;
   // Set by a turn after which the conversation should begin again: why.
   std::string reset_because_;
-  // What was last said of the context.
+  // The last description of the context that was shown.
   std::string told_of_context_;
 };
 

@@ -87,7 +87,7 @@ void PrintLogprobs(const google::protobuf::RepeatedPtrField<v1::StepLogprobs>& s
   }
 }
 
-// What has not been streamed: all of it with several choices, which would mix.
+// Prints what was not streamed; several choices never are, since they would mix.
 absl::Status PrintAnswer(const GenerateFlags& flags, const protocol::AnswerFold& answer, bool streamed) {
   std::string text;
   for (int i = 0; i < answer.choices().size(); ++i) {

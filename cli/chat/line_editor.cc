@@ -19,7 +19,7 @@ namespace baton::cli {
 namespace {
 
 constexpr int kHistoryLines = 1000;
-// What libedit takes as the end of its arguments.
+// The end of libedit's variadic arguments.
 constexpr wchar_t* kNoMore = nullptr;
 constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
 
@@ -48,7 +48,7 @@ std::string ToUtf8(std::wstring_view text) {
   return utf8;
 }
 
-// What a paste may bring into a line: text. Terminals send line breaks as CR, LF or both.
+// Keeps a paste's text, tabs and line breaks. Terminals send line breaks as CR, LF or both.
 std::wstring Clean(std::wstring_view pasted) {
   std::wstring text;
   for (size_t i = 0; i < pasted.size(); ++i) {

@@ -46,7 +46,7 @@ class LineEditor {
   static LineEditor& Of(EditLine* editor);
   static wchar_t* Prompt(EditLine* editor);
   static int ReadCharacter(EditLine* editor, wchar_t* character);
-  // What keys do; the result says what libedit has to draw.
+  // Actions of keys; the result says what libedit has to draw.
   using Function = unsigned char (*)(EditLine*, wint_t);
   static unsigned char Paste(EditLine* editor, wint_t key);
   static unsigned char BreakLine(EditLine* editor, wint_t key);

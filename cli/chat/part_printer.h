@@ -18,7 +18,7 @@ class PartPrinter {
     std::string out;  // for standard output
     std::string err;  // for standard error, before it
   };
-  // Of the next delta; of one without parts, its text.
+  // Renders the next delta; one without parts as its text.
   Shown Show(const v1::Delta& delta);
 
  private:

@@ -52,7 +52,7 @@ struct TargetFlags : ServerFlags {
 // A connection, and the relay behind it if it is ours.
 struct Target {
   LocalRelay relay;
-  // What other channels to the same server go out with.
+  // Credentials for other channels to the same server.
   std::shared_ptr<const rpc::Security> security;
   std::unique_ptr<InferenceClient> client;
 };
@@ -82,8 +82,8 @@ struct SamplingFlags {
   v1::StopConditions Stop() const;
 };
 
-// Whether the worker drafts tokens, and whether it shows: how long an answer takes and in what pieces it
-// comes, not what it says.
+// Flags of speculative decoding: they change how long an answer takes and in what pieces it comes, not what
+// it says.
 struct SpeculationFlags {
   std::string speculation;  // empty: as the server has it
   bool even_frames = false;
@@ -92,7 +92,7 @@ struct SpeculationFlags {
   void Set(v1::RequestOptions& options, v1::OutputOptions& output) const;
 };
 
-// What the answer must look like.
+// The form of the answer.
 struct ConstraintFlags {
   std::string schema_file;
 

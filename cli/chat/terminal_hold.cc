@@ -18,7 +18,7 @@ constexpr std::string_view kPasteOn = "\x1b[?2004h";
 constexpr std::string_view kPasteOff = "\x1b[?2004l";
 constexpr std::array<int, 5> kSignals = {SIGTSTP, SIGHUP, SIGQUIT, SIGTERM, SIGWINCH};
 
-// What a signal handler can reach.
+// State that the signal handler reaches.
 struct State {
   int fd = -1;
   termios before{};

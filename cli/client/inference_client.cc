@@ -41,7 +41,7 @@ std::chrono::system_clock::time_point Deadline(absl::Duration from_now) {
   return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(from_now);
 }
 
-// What gRPC's threads leave for the caller's, and how they wake it.
+// Events from gRPC's threads for the caller's, and the eventfd that wakes it.
 class Inbox {
  public:
   Inbox() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { BATON_CHECK(event_fd_ >= 0); }

@@ -53,8 +53,8 @@ class InferenceClient {
   // deadline; OK then too, since a request's own answer says better what is missing. CANCELLED once
   // `cancel_fd` is readable.
   absl::Status AwaitDecodeWorker(const std::string& model, absl::Time deadline, int cancel_fd);
-  // What grpc.health.v1 answers for `service`: whether it is SERVING. NOT_FOUND if the server knows none of
-  // that name, DEADLINE_EXCEEDED if it gives no answer in time.
+  // True if grpc.health.v1 says SERVING for `service`. NOT_FOUND if the server knows none of that name,
+  // DEADLINE_EXCEEDED if it gives no answer in time.
   absl::StatusOr<bool> IsServing(const std::string& service, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::CountTokensResponse> CountTokens(const v1::CountTokensRequest& request);
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);

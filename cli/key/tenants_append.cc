@@ -48,7 +48,7 @@ absl::StatusOr<std::string> ReadTenants(const std::string& file) {
 }
 
 absl::Status ReplaceTenants(const std::string& file, const std::string& text) {
-  // What a link points to is replaced, and not the link.
+  // Replaces the target of a link, not the link.
   std::error_code error;
   const std::filesystem::path path = std::filesystem::weakly_canonical(file, error);
   if (error) return absl::UnavailableError(fmt::format("{}: {}", file, error.message()));

@@ -15,7 +15,7 @@
 namespace baton::cli {
 namespace {
 
-// What `curl --config -` reads from its standard input.
+// Configuration that `curl --config -` reads from standard input.
 std::string Config(const Download& download) {
   if (download.token.empty()) return "";
   return fmt::format("header = \"Authorization: Bearer {}\"\n",

@@ -16,8 +16,8 @@ namespace {
 using tensor::DType;
 using Json = nlohmann::ordered_json;
 
-// What a KV cache on CPU is kept as, the default first. (Keys and values may be any two of these precisions;
-// GPUs have others.)
+// Precisions of a KV cache on CPU, the default first. (Keys and values may be any two of these; GPUs have
+// others.)
 struct KvPrecision {
   DType keys, values;
 
@@ -32,7 +32,7 @@ constexpr KvPrecision kKvPrecisions[] = {{DType::kF32, DType::kF32},
                                          {DType::kI8, DType::kI4},
                                          {DType::kI4, DType::kI4}};
 
-// What a key or a value of one head takes: "64 head_dim x 4 bytes", "(64 head_dim x 4 bits + a scale of 4
+// The size of one head's key or value: "64 head_dim x 4 bytes", "(64 head_dim x 4 bits + a scale of 4
 // bytes)".
 std::string VectorBytes(int head_dim, DType dtype) {
   if (!tensor::IsScaled(dtype)) return fmt::format("{} head_dim x {} bytes", head_dim, tensor::SizeOf(dtype));

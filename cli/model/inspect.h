@@ -1,4 +1,4 @@
-// What `baton model inspect` says of a model folder. Pure functions over a ModelSummary, any thread.
+// The output of `baton model inspect`. Pure functions over a ModelSummary, any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace baton::cli {
 
-// Of what size a person thinks of giving to a worker.
+// Sizes of memory that a worker may be given.
 struct Budgets {
   std::vector<int64_t> kv = {};       // how many tokens' KV fit?
   std::vector<int64_t> experts = {};  // how many of a mixture's experts are in memory at once?

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMostTextBytes = 256 << 20;
 constexpr int64_t kHeldOutOf = 10;
 
-// Of the loss before.
+// Relative to the loss before.
 double Growth(const model::Pruned& pruned) {
   return pruned.loss_before > 0 ? pruned.loss_after / pruned.loss_before - 1 : 0;
 }

@@ -1,5 +1,5 @@
-// What `baton model prune` does around model::PruneExperts: the text that it takes becomes tokens, of which
-// some are held out; and whether the loss has grown too much.
+// The parts of `baton model prune` around model::PruneExperts: they turn text into tokens, hold some of them
+// out, and check whether the loss has grown too much.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What `baton model pull` does: fetches the files that Baton reads of a model on Hugging Face (or a mirror
-// with its interface) at one commit, checks what the server states of them, and says the SHA-256 of each, as
-// the chart's values want them. Blocking; one thread.
+// `baton model pull`: fetches the files that Baton reads of a model on Hugging Face (or a mirror with its
+// interface) at one commit, checks what the server states of them, and says the SHA-256 of each, as the
+// chart's values want them. Blocking; one thread.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct RemoteFile {
   std::string sha256;  // as the server states it; empty: it does not
 };
 
-// What the server says of a repository at a revision.
+// The server's listing of a repository at a revision.
 struct Listing {
   std::string commit;
   std::vector<RemoteFile> files;  // only those that Baton reads

@@ -10,7 +10,7 @@
 
 namespace baton::cli {
 
-// Of each worker.
+// Threads of each worker.
 struct ThreadShares {
   int prefill = 1;
   int decode = 1;

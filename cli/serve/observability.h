@@ -1,4 +1,4 @@
-// What `baton serve --observability DIR` writes: a Prometheus configuration for the processes of this
+// The files of `baton serve --observability DIR`: a Prometheus configuration for the processes of this
 // machine, the rules, and Grafana's provisioning with the dashboards. The labels are those that the Helm
 // chart makes.
 #pragma once

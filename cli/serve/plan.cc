@@ -24,7 +24,7 @@ absl::StatusOr<std::string> FindBinary(const std::string& folder, const std::str
       "{} is not in {}, where baton itself is: build it, or run the baton that is beside it", name, folder));
 }
 
-// What `name` announced as its `endpoint` before, so that a restart comes back where others look for it.
+// The address that `name` last announced as its `endpoint`, so that a restart keeps it; else `otherwise`.
 std::string Known(const AddressBook& book, const std::string& name, const std::string& endpoint,
                   const std::string& otherwise) {
   const auto entry = book.find(name);

@@ -26,19 +26,19 @@ struct ServePlan {
   std::string models_file;
   // Without it, routers elsewhere find the workers.
   bool router = true;
-  // Of the router.
+  // The router's addresses.
   std::string listen = "127.0.0.1:8470";
   std::string metrics = "127.0.0.1:9470";
-  // Of the gateway before the router; empty: there is none.
+  // Address of the gateway before the router; empty: there is none.
   std::string http;
   std::vector<std::string> cors_origins;  // whose pages may use it
-  // Of the first worker; each further one's port is one higher, those of prefill workers first. With port 0
-  // the system chooses each.
+  // Addresses of the first worker; each further one's port is one higher, those of prefill workers first.
+  // With port 0 the system chooses each.
   std::string worker_listen = "127.0.0.1:0";
   std::string worker_metrics = "127.0.0.1:0";
   // Begins the workers' ids: "PREFIX-prefill-0"; empty: "prefill-0".
   std::string worker_prefix;
-  // Of each worker; 0: its share of `cores`.
+  // Threads of each worker; 0: its share of `cores`.
   int threads = 0;
   ThreadShares cores;
   // By name of worker, its name of its share of cores that all have together (device::CoreTable::NameOf); a

@@ -52,7 +52,7 @@ absl::Status TakeModels(ServeFlags& flags) {
   return absl::OkStatus();
 }
 
-// What would fail once the workers have loaded the model, or only when everything is ready.
+// Checks what would fail only after the workers have loaded the model, or when everything is ready.
 absl::Status Preflight(const ServeFlags& flags) {
   if (flags.plan.router) {
     BATON_RETURN_IF_ERROR(CanListen("--listen", flags.plan.listen));

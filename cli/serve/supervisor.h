@@ -20,7 +20,7 @@
 
 namespace baton::cli {
 
-// What a ready line says: "grpc" -> "127.0.0.1:4000".
+// The endpoints in a ready line: "grpc" -> "127.0.0.1:4000".
 using Endpoints = std::map<std::string, std::string>;
 // By process name, as last announced; entries outlive a death, so that a restart finds its old address.
 using AddressBook = std::map<std::string, Endpoints>;

@@ -11,7 +11,7 @@
 namespace baton::cli {
 namespace {
 
-// What a counter gained; all of it if it began again.
+// A counter's growth; all of `after` if it began again.
 double Gain(double before, double after) { return after < before ? after : after - before; }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace baton::cli {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(1);
-// What a rate is the mean of: long enough to be steady, short enough to follow.
+// Periods in the mean of a rate: long enough to be steady, short enough to follow.
 constexpr size_t kWindow = 5;
 // A page is some 100 KiB.
 constexpr size_t kMaxBytes = 8 << 20;

@@ -93,7 +93,7 @@ std::array<int, 6> PhaseCells(const v1::Timing& timing, int cells) {
     ++result[largest];
     remainder[largest] = -1;
   }
-  // What took time is seen, at the expense of the longest.
+  // Each phase that took time gets a cell, at the expense of the longest.
   for (int i = 0; i < kPhases; ++i) {
     const auto longest = std::max_element(result.begin(), result.end());
     if (phases[i] > 0 && result[i] == 0 && *longest > 1) {

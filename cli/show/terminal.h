@@ -15,7 +15,7 @@ struct Terminal {
   int width = 80;
 };
 
-// What file descriptor `fd` can show. `colour` false switches colours off (NO_COLOR).
+// Finds out what file descriptor `fd` can show. `colour` false switches colours off (NO_COLOR).
 Terminal DetectTerminal(int fd, bool colour);
 
 enum class Style { kBold, kDim, kRed, kGreen, kYellow, kBlue, kMagenta, kCyan };

@@ -22,14 +22,14 @@ void AnnotateIgnoreReadsEnd(const char* file, int line);
 
 namespace {
 
-// What happens inside the library while it may evaluate conditions.
+// Ignores reads inside the library while it may evaluate conditions.
 class InsideTheLibrary {
  public:
   InsideTheLibrary() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
   ~InsideTheLibrary() { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 };
 
-// What readers did comes before the next writer, and is not ordered among themselves: an address of its own.
+// An address for readers: their releases come before the next writer, and are not ordered among themselves.
 void* ReadersOf(absl::Mutex* mutex) { return reinterpret_cast<char*>(mutex) + 1; }
 
 // Waits with the lock held for writing, which is released in between.

@@ -22,7 +22,7 @@ class Budget {
     held_ -= bytes;
     return false;
   }
-  // What is here already, whether there is room or not.
+  // Adds bytes that are here already, whether there is room or not.
   void Add(size_t bytes) {
     held_ += bytes;
     if (whole_ != nullptr) whole_->Add(bytes);

@@ -14,7 +14,7 @@
 
 namespace baton::gateway::http {
 
-// What a call ends with.
+// Status and trailers of a call.
 struct CallEnd {
   int code = 0;  // of grpc::StatusCode
   std::string message;

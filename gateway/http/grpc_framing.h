@@ -1,5 +1,5 @@
-// What gRPC adds to HTTP/2: messages behind five bytes, timeouts, messages of errors, and which headers are a
-// call's metadata. Pure; everything that a client sends is bounded and checked here.
+// gRPC's additions to HTTP/2: messages behind five bytes, timeouts, messages of errors, and which headers are
+// a call's metadata. Pure; everything that a client sends is bounded and checked here.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +48,8 @@ absl::StatusOr<absl::Duration> ParseTimeout(std::string_view text);
 // The value of grpc-message.
 std::string PercentEncoded(std::string_view message);
 
-// Of a request's headers those that are the caller's own: neither the transport's nor gRPC's.
-// INVALID_ARGUMENT: a name or value that gRPC would end a process over.
+// Returns the headers that are the caller's own: neither the transport's nor gRPC's. INVALID_ARGUMENT: a name
+// or value that gRPC would end a process over.
 absl::StatusOr<Headers> MetadataOf(const Headers& headers);
 
 }  // namespace baton::gateway::http

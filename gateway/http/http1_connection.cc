@@ -159,7 +159,7 @@ class Http1Connection final : public Connection,
 
   // Bytes on their way; `taken` runs when they have left.
   void Send(std::string bytes, std::function<void()> taken) {
-    // What waits behind bytes on their way leaves with one call.
+    // Bytes that wait behind others leave with one call.
     if (outgoing_.size() < 2) outgoing_.emplace_back();
     outgoing_.back().bytes += bytes;
     HoldOutgoing();
@@ -203,7 +203,7 @@ class Http1Connection final : public Connection,
 
   void GoOn(bool keep_alive) {
     if (keep_alive) return AwaitRequest(site_.options.idle_timeout);
-    // Who leaves waits for nobody that has sent all it had to send.
+    // A server that leaves does not wait for a client without unread bytes.
     Error ignored;
     if (site_.leaving && turn_ != nullptr && buffer_.size() == 0 && socket().available(ignored) == 0)
       return Close();

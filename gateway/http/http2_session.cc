@@ -16,7 +16,7 @@ constexpr size_t kOutgoingBytes = 32 << 10;
 constexpr size_t kMaxContinuations = 8;
 constexpr size_t kMaxSettings = 32;
 constexpr size_t kMaxUnsentAcks = 1000;
-// What a piece of data that was sent lets a client say about windows and round trips.
+// Control frames that a client earns with each DATA frame sent to it.
 constexpr double kControlsForData = 3;
 // A client that is told that the server leaves answers this.
 constexpr uint8_t kLeavingPing[8] = {'l', 'e', 'a', 'v', 'i', 'n', 'g', 0};
@@ -327,7 +327,7 @@ void Http2Session::OnSent(const nghttp2_frame& frame) {
   if (frame.hd.type == NGHTTP2_DATA) controls_.Earn(kControlsForData);
   if (frame.hd.type != NGHTTP2_DATA && frame.hd.type != NGHTTP2_HEADERS) return;
   if ((frame.hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return;
-  // What the client still sends would be read for nothing (RFC 9113, 8.1).
+  // The client's further data would be read for nothing (RFC 9113, 8.1).
   Http2Stream* const stream = Find(frame.hd.stream_id);
   if (stream != nullptr && stream->OnEndSent()) Reset(frame.hd.stream_id, NGHTTP2_NO_ERROR);
 }

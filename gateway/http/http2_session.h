@@ -27,9 +27,9 @@ class Http2Session final : public StreamPort {
   Http2Session(Site& site, std::string address, absl::Time now, std::function<void()> wake);
   ~Http2Session();
 
-  // What came. False: that was the end of it; what Outgoing still gives may say why.
+  // Takes received bytes. False: that was the end; what Outgoing still gives may say why.
   bool Receive(std::string_view bytes, absl::Time now);
-  // What is to be sent next, some ten thousand bytes at most; nothing: there is nothing now.
+  // Returns bytes to send, some ten thousand at most; nothing: there is nothing now.
   std::string Outgoing(absl::Time now);
   // The last of it has left.
   void Written();

@@ -12,7 +12,7 @@
 namespace baton::gateway::http {
 namespace {
 
-// What a field costs beside its characters (RFC 9113, 6.5.2), and a message that waits.
+// Overhead in bytes of a field (RFC 9113, 6.5.2), and of a message that waits.
 constexpr size_t kFieldBytes = 32;
 constexpr size_t kMessageBytes = 64;
 
@@ -34,7 +34,7 @@ Headers HeadersOf(const Response& response) {
 
 }  // namespace
 
-// What the handler holds. It may outlive the stream.
+// The handler's side of a call. It may outlive the stream.
 class Http2Stream::GrpcCall final : public Call {
  public:
   GrpcCall(Http2Stream& stream, std::shared_ptr<void> slot)
@@ -122,7 +122,7 @@ Http2Stream::Http2Stream(Site& site, StreamPort& port, int32_t id, std::string a
 
 void Http2Stream::OnHeader(std::string_view name, std::string_view value) {
   header_bytes_ += name.size() + value.size() + kFieldBytes;
-  // Of what is too long, and of trailers, nothing is kept.
+  // Fields beyond the limit, and trailers, are dropped.
   if (headed_ || header_bytes_ > site_.options.max_header_bytes) return;
   if (name == ":method") {
     request_.method = value;

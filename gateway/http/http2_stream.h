@@ -20,7 +20,7 @@
 
 namespace baton::gateway::http {
 
-// What a stream asks of its connection.
+// A stream's interface to its connection.
 class StreamPort {
  public:
   // `end`: nothing follows. Otherwise the stream is asked for its data (Http2Stream::Fill).

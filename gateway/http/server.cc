@@ -31,7 +31,7 @@ using Error = boost::system::error_code;
 using Tcp = asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kAcceptRetry(100);
-// What connections held goes back to the system so long after an end, at the latest.
+// Longest delay until an ended connection's memory goes back to the system.
 constexpr std::chrono::seconds kTrimDelay(2);
 
 // Descriptors for all else: channels to routers, the metrics page, files.

@@ -25,12 +25,11 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:0";
   // Beyond it a connection that waits for its client is closed for a new one, or the new one.
   size_t max_connections = 10000;
-  // Of one address.
   size_t max_connections_per_address = 5000;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 8 << 20;
-  // What clients have the whole process hold: bodies, messages, and answers that they do not take. Beyond it
-  // requests are turned away.
+  // Bytes that clients have the whole process hold: bodies, messages, and answers that they do not take.
+  // Beyond it requests are turned away.
   size_t max_held_bytes = 512 << 20;
   // Streams of HTTP/2: in all, of one address, of one connection.
   size_t max_streams = 20000;
@@ -38,9 +37,9 @@ struct ServerOptions {
   size_t max_streams_per_connection = 256;
   // A message of a gRPC call.
   size_t max_message_bytes = 16 << 20;
-  // Of one connection of HTTP/2: what a client may do at once and in each second that costs it nothing and
-  // the server something. Resets: those that it sends, and those that it makes the server send. Control
-  // frames: pings, settings, priorities, window updates, empty ones; three more for each piece of data.
+  // Limits of one connection of HTTP/2 for what costs a client nothing and the server something: at once, and
+  // in each second. Resets: those that it sends, and those that it makes the server send. Control frames:
+  // pings, settings, priorities, window updates, empty ones; three more for each piece of data.
   size_t reset_burst = 1000;
   size_t resets_per_second = 50;
   size_t control_burst = 2000;
@@ -52,7 +51,7 @@ struct ServerOptions {
   absl::Duration body_timeout = absl::Seconds(60);
   // From the end of an answer to the next request.
   absl::Duration idle_timeout = absl::Seconds(75);
-  // Of HTTP/2, with streams open: after so long without a byte the client is pinged, and after twice that
+  // With streams of HTTP/2 open: after so long without a byte the client is pinged, and after twice that
   // given up.
   absl::Duration ping_after = absl::Seconds(20);
   // Until the client has taken a piece of an answer.
@@ -67,7 +66,7 @@ struct ServerOptions {
   absl::Duration tls_reload_interval = absl::Seconds(5);
 };
 
-// What a server has done so far.
+// A server's counts, since its start or now.
 struct ServerCounts {
   size_t connections = 0;  // open now
   size_t refused_connections = 0;

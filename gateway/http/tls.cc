@@ -17,7 +17,7 @@ namespace ssl = boost::asio::ssl;
 
 constexpr unsigned char kProtocols[] = {2, 'h', '2', 8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
 
-// What the server picks of the protocols that a client names.
+// Selects one of the protocols that a client names (ALPN).
 int Choose(SSL*, const unsigned char** chosen, unsigned char* size, const unsigned char* offered,
            unsigned int offered_size, void*) {
   unsigned char* found = nullptr;

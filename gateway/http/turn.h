@@ -38,7 +38,7 @@ class Turn final : public Exchange, public std::enable_shared_from_this<Turn> {
         request_(std::move(request)),
         held_(std::move(held)) {}
 
-  // What a handler is given: to let go of it without an answer cuts. `kept` lives as long as the handle.
+  // Returns the handler's handle: to let go of it without an answer cuts. `kept` lives as long as the handle.
   static std::shared_ptr<Exchange> Handle(const std::shared_ptr<Turn>& turn,
                                           std::shared_ptr<void> kept = nullptr) {
     return {turn.get(), [turn, kept = std::move(kept)](Exchange*) { turn->Abandoned(); }};

@@ -22,7 +22,7 @@ constexpr std::string_view kBillingLine = "x-anthropic-billing-header";
 // The words before a tool's result that is an error.
 constexpr const char* kFailed = "Error: ";
 
-// What is left of a text of the system prompt.
+// A text of the system prompt without its billing line.
 std::string WithoutBillingLine(std::string text) {
   if (!text.starts_with(kBillingLine)) return text;
   const size_t end = text.find('\n');
@@ -229,8 +229,7 @@ absl::Status ReadOutputFormat(const JsonObject& of, const Json& json, const std:
   return absl::OkStatus();
 }
 
-// What the answer must look like, and how much is thought of it; `output_format` is the older form of the
-// first.
+// Reads the answer's format, and the effort of thinking; `output_format` is the older form of the first.
 absl::Status ReadOutputConfig(JsonObject& body, v1::ChatRequest* request) {
   if (const Json* const json = body.Find("output_config"); json != nullptr) {  // null: absent
     BATON_ASSIGN_OR_RETURN(JsonObject config, body.Inside(*json, "output_config"));

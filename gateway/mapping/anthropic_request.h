@@ -1,4 +1,4 @@
-// What Anthropic's Messages API asks for, as requests of baton.v1. Fields that are not known are ignored and
+// Requests of Anthropic's Messages API, as requests of baton.v1. Fields that are not known are ignored and
 // named. Pure functions, any thread. Source: its API reference (messages, count_tokens, structured outputs).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace baton::gateway {
 
-// What an operator may choose.
+// Options of the operator.
 struct AnthropicRules {
   // The line with which Claude Code begins its system prompt (x-anthropic-billing-header) differs with every
   // request, so that no prefix would ever be found in the cache, and says nothing to a model: it is left out.

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 // Messages, or items, of one request: more than any model's context has room for.
 inline constexpr size_t kMaxMessages = 20000;
-// Of a count of tokens, for JsonObject::Whole.
+// Max count of tokens, and max token id.
 inline constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 class JsonObject {
@@ -55,7 +55,7 @@ class JsonObject {
   absl::Status Wrong(std::string_view name, std::string_view why) const;
 
  private:
-  // Of objects inside the body.
+  // Ignored members of objects inside the body.
   using Names = std::vector<std::string>;
 
   JsonObject(const Json& value, std::string where, std::shared_ptr<Names> inside, bool inner)

@@ -25,7 +25,7 @@ const char* FinishOf(v1::FinishReason reason) {
   }
 }
 
-// What stopped it: vLLM's field of that name.
+// The stop string that was found: vLLM's field of that name.
 Json StopReasonOf(const v1::Finished& finished) {
   if (!finished.stop_match().empty()) return finished.stop_match();
   return nullptr;

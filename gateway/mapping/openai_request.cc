@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kNoTokens = "not a list of token ids";
 
-// What all prompts of a completion have in common is sent with each of them: so many bytes of it in all.
+// Max bytes, in all, of the fields that are sent again with each prompt of a completion.
 constexpr size_t kMaxRepeatedBytes = 8 << 20;
 
 // False: it is not a list of ids.
@@ -92,7 +92,7 @@ absl::Status ReadMessages(JsonObject& body, v1::Conversation* conversation) {
     BATON_ASSIGN_OR_RETURN(JsonObject message, body.Inside((*messages)[i], fmt::format("messages[{}]", i)));
     v1::Message& made = *conversation->add_messages();
     BATON_ASSIGN_OR_RETURN(const auto role, message.Text("role"));
-    // What newer models call the system prompt.
+    // Newer models call the system prompt so.
     made.set_role(role == "developer" ? "system" : role.value_or(""));
     if (message.Find("function_call") != nullptr) {
       return message.Wrong("function_call", "not served here; send tool_calls");
@@ -371,7 +371,7 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
 absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   OpenAiCompletion completion;
-  // What all prompts have in common.
+  // The fields that all prompts share.
   v1::GenerateRequest request;
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request.set_model(model.value_or(""));

@@ -1,6 +1,6 @@
-// What OpenAI's HTTP API asks for, as requests of baton.v1. A field that is not known is ignored and named;
-// one that is known, would change what the answer means, and is not there is INVALID_ARGUMENT. Extra fields
-// are those of vLLM's server, by its names. Pure functions, any thread. Source: the API reference of OpenAI
+// Requests of OpenAI's HTTP API, as requests of baton.v1. A field that is not known is ignored and named; one
+// that is known, would change what the answer means, and is not there is INVALID_ARGUMENT. Extra fields are
+// those of vLLM's server, by its names. Pure functions, any thread. Source: the API reference of OpenAI
 // (chat, completions).
 #pragma once
 
@@ -21,7 +21,7 @@ struct OpenAiAnswer {
   bool usage = false;
   // With each choice's end the phases of its TTFT, and who wrote it.
   bool timing = false;
-  // What texts of a completion begin with: the prompt of each `n` choices. Empty: nothing.
+  // Prompts that texts of a completion begin with, one for each `n` choices. Empty: none.
   std::vector<std::string> echoes = {};
   // They begin with the prompt's tokens, and their log probabilities do. A prompt that is a text is in
   // `echoes`, too.

@@ -40,7 +40,7 @@ class ResponsesEvents {
   // The one part of the item under way.
   Json Part(const std::string& text) const;
   bool summarised() const { return wanted_.summary && start_.kind() == v1::PartStart::KIND_THINKING; }
-  // Of an event about the item under way.
+  // Adds the item's place to an event's fields.
   Json At(Json fields) const;
 
   const int64_t created_;

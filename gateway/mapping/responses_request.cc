@@ -121,7 +121,7 @@ class Items {
     }
     turn_ = nullptr;
     v1::Message& made = *conversation_.add_messages();
-    // What newer models call the system prompt.
+    // Newer models call the system prompt so.
     made.set_role(role == "developer" ? "system" : *role);
     made.set_content(text);
     return absl::OkStatus();
@@ -255,7 +255,7 @@ absl::Status ReadReasoning(JsonObject& body, v1::ChatRequest* request, bool* sum
   return ReadTemplateArguments(body, request);
 }
 
-// What would need an answer that was kept, or be kept for later.
+// Refuses fields that need an answer to be kept, now or before.
 absl::Status RefuseMemory(JsonObject& body) {
   BATON_ASSIGN_OR_RETURN(const auto store, body.Flag("store"));
   if (store.value_or(false))

@@ -1,7 +1,7 @@
-// What OpenAI's Responses API asks for (POST /v1/responses), as a request of Chat. It is served without a
+// Requests of OpenAI's Responses API (POST /v1/responses), as requests of Chat. It is served without a
 // memory: the whole conversation comes with each request, and nothing is kept. What would need a memory is
-// INVALID_ARGUMENT; the rest is as in openai_request.h. Pure functions, any
-// thread. Source: the API reference of OpenAI (responses).
+// INVALID_ARGUMENT; the rest is as in openai_request.h. Pure functions, any thread. Source: the API reference
+// of OpenAI (responses).
 #pragma once
 
 #include <string>

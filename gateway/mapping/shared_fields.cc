@@ -127,7 +127,7 @@ absl::Status RefuseForeign(JsonObject& body, std::initializer_list<std::string_v
 }
 
 absl::Status RefuseUnserved(JsonObject& body) {
-  // What asks for nothing, and what can be done instead.
+  // A field, its value that asks for nothing, and what can be done instead.
   struct Unserved {
     const char* name;
     Json nothing;

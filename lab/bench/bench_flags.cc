@@ -247,7 +247,7 @@ absl::StatusOr<BenchPlan> MakePlan(const BenchFlags& flags, const v1::ModelInfo&
     if (run.requests > 0) plan.expected_requests = std::min(plan.expected_requests, run.requests);
   }
   if (flags.warmup > 0) {
-    // Of a trace nothing may be known before: its warm-up has lengths of its own.
+    // No prompt of a trace may be cached before: its warm-up is synthetic.
     synthetic.rate.reset();
     synthetic.first_index = kWarmupIndex;
     plan.warmup = MakeSynthetic(synthetic);

@@ -62,7 +62,7 @@ struct BenchPlan {
   RunSettings run;
   RunSettings warmup_run;
   RecorderOptions recorder;
-  // Of the progress display; 0: unknown.
+  // Requests that the progress display expects; 0: unknown.
   int64_t expected_requests = 0;
   // Choices that the command made for the user, one line each.
   std::vector<std::string> notes;

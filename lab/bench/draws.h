@@ -6,7 +6,7 @@
 
 namespace baton::lab::bench {
 
-// What a number is for; each has a stream of its own.
+// Purposes of random numbers; each has a stream of its own.
 enum class Purpose : uint32_t {
   kPromptLength = 1,
   kOutputLength = 2,

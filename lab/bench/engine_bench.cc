@@ -20,7 +20,7 @@ namespace {
 
 using model::WeightPrecision;
 
-// What most matrices of a folder are kept as.
+// The precision asked for, else that of most stored matrices.
 WeightPrecision MainPrecision(const model::ModelSummary& summary, WeightPrecision asked) {
   if (asked != WeightPrecision::kStored) return asked;
   std::pair<int64_t, std::string> most;

@@ -29,8 +29,8 @@ struct EngineRun {
   int64_t prompt = 0;            // tokens of a prompt; 0: decode
   int64_t batch = 0, depth = 0;  // of decode: sequences, and the tokens that each has already
   std::vector<double> seconds;   // of the prompt, or of a step
-  // Of a limit, measured right before. Prefill: what its products would take at the rate of the product
-  // kernel, on GPUs of a large one; decode: what it reads would take at the rate of the memory.
+  // Shares of a limit measured right before: least possible time / `seconds`. Prefill: its products at the
+  // rate of the product kernel, on GPUs of a large product; decode: its reads at the rate of the memory.
   std::vector<double> of_limit;
 
   int64_t tokens() const { return prompt > 0 ? prompt : batch; }

@@ -1,4 +1,4 @@
-// What this machine can do at most: the yardstick that the kernels' figures stand beside.
+// This machine's limits: the yardstick for the kernels' figures.
 #pragma once
 
 #include <cstdint>

@@ -97,8 +97,8 @@ void Profiler::Add(const RequestRecord& record) {
   sample.last_token = absl::ToDoubleSeconds(outcome.last_token - absl::UnixEpoch());
   sample.prompt_tokens = record.prompt_tokens;
   sample.output_tokens = outcome.tokens;
-  // What the decode worker had is not shipped. A prefill worker reports what it had beyond that; if that is
-  // nothing, it had what placement believed, and at most as much.
+  // KV that the decode worker had is not shipped. A prefill worker reports the tokens it had beyond that; if
+  // none, it had what placement believed, and at most as much as the decode worker.
   const int64_t decode_cached = finished.usage().decode_cached_tokens();
   const int64_t prefill_cached = finished.usage().prefill_cached_tokens();
   const bool local = finished.relay().prefill_worker().empty();

@@ -28,7 +28,7 @@ class Profiler {
     double seconds = 0;
   };
 
-  // Of the server: batches are the requests in flight over the decode workers.
+  // The server's workers: a batch is the requests in flight over the decode workers.
   Profiler(int prefill_workers, int decode_workers)
       : prefill_workers_(prefill_workers), decode_workers_(decode_workers) {}
 

@@ -1,5 +1,5 @@
-// What prompts are made of: segments whose tokens are functions of a seed and the segment's name, so that two
-// prompts that begin with the same segments begin with the same tokens. Pure functions, any thread.
+// Segments of prompts: their tokens are functions of a seed and the segment's name, so that two prompts that
+// begin with the same segments begin with the same tokens. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 namespace baton::lab::bench {
 namespace {
 
-// Of the TPOT: a token that comes sooner than this after the one before waited to travel with it.
+// Share of the TPOT: a token that comes sooner after the one before waited to travel with it.
 constexpr double kRightAfter = 0.1;
 
 }  // namespace

@@ -18,11 +18,11 @@
 
 namespace baton::lab::bench {
 
-// What was seen of one request, on the client's monotonic clock.
+// Observations of one request, on the client's monotonic clock.
 struct Outcome {
   absl::Status status;
   absl::Time sent;
-  // Of the first and last event that carried a token.
+  // Times of the first and last event with a token.
   absl::Time first_token = absl::InfiniteFuture();
   absl::Time last_token = absl::InfiniteFuture();
   absl::Time end;
@@ -31,7 +31,7 @@ struct Outcome {
   std::vector<float> gaps;
   // If they were asked for.
   std::vector<int32_t> token_ids;
-  // Of a refusal: when to try again, as the server said.
+  // Time after which to retry a refused request, as the server said.
   std::optional<absl::Duration> retry_delay;
   // Absent if the stream ended without one.
   std::optional<v1::Finished> finished;
@@ -64,7 +64,7 @@ struct Summary {
   double seconds = 0;
   int64_t succeeded = 0;
   int64_t failed = 0;
-  // Of those, refused: RESOURCE_EXHAUSTED before a token; how soon, and how many with a time to try again.
+  // Refusals among the failed (RESOURCE_EXHAUSTED before a token): how soon, and how many told when to retry.
   Samples refused;
   int64_t refused_with_delay = 0;
   // Cancelled by the client, because the run was over.
@@ -75,7 +75,7 @@ struct Summary {
   int64_t overflowed = 0;
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
-  // Of succeeded requests, within the SLO; absent without one.
+  // Succeeded requests within the SLO; absent without one.
   std::optional<int64_t> good;
   Samples ttft;
   Samples tpot;
@@ -93,7 +93,7 @@ struct Summary {
   int64_t shipped_bytes = 0;
   int64_t failovers = 0;
   int64_t preemptions = 0;
-  // Of itl: gaps of less than a tenth of their request's TPOT. Many of them: tokens waited somewhere, and
+  // Gaps in itl of less than a tenth of their request's TPOT. Many of them: tokens waited somewhere, and
   // travelled on together.
   int64_t bunched = 0;
   struct Error {

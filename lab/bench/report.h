@@ -11,7 +11,7 @@
 
 namespace baton::lab::bench {
 
-// What a report must contain so that others can repeat the run.
+// Contents of a report with which others can repeat the run.
 struct Provenance {
   Machine machine;
   std::string commit;

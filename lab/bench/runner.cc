@@ -161,7 +161,7 @@ class Runner {
                   });
   }
 
-  // What is asked for, in so many bytes: later turns hold answers, which are not ours.
+  // Adds a first turn to the checksum; later turns hold answers, which are not ours.
   void Note(const Talk& talk, const Turn& turn) {
     std::string bytes(reinterpret_cast<const char*>(&asked_), sizeof(asked_));
     bytes.append(reinterpret_cast<const char*>(talk.tokens.data()), talk.tokens.size() * sizeof(int32_t));

@@ -29,10 +29,10 @@ struct RunSettings {
   int concurrency = 0;
   // Open loop: an arrival beyond this is counted and not sent.
   int64_t max_in_flight = 100'000;
-  // What ends the sending, whichever comes first; 0 and infinite: not that.
+  // Limits of the sending, whichever is reached first; 0 and infinite: none.
   int64_t requests = 0;
   absl::Duration duration = absl::InfiniteDuration();
-  // What is running then may end within this time.
+  // Time for running requests to end afterwards.
   absl::Duration drain = absl::Seconds(60);
   absl::Duration timeout = absl::InfiniteDuration();
   bool ignore_eos = true;

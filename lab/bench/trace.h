@@ -31,7 +31,7 @@ absl::StatusOr<TraceEntry> ParseTraceLine(std::string_view line, int64_t number)
 // file can't be read; INVALID_ARGUMENT if a line is bad or there is none.
 absl::StatusOr<std::vector<TraceEntry>> ReadTrace(const std::string& path, int64_t limit);
 
-// Whether most stamps are rounded to whole buckets (within 5 ms): such arrivals are spread over their bucket.
+// True if most stamps are rounded to whole buckets (within 5 ms): such arrivals are spread over their bucket.
 bool LooksBucketed(const std::vector<TraceEntry>& entries);
 
 }  // namespace baton::lab::bench

@@ -57,7 +57,7 @@ absl::StatusOr<ReuseQuestion> ParseQuestion(const std::string& line) {
   return question;
 }
 
-// What both ways of asking share.
+// Asks questions, with spans reused or without.
 struct Asker {
   engine::Engine& engine;
   const router::ServedModel& model;

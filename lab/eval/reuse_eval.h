@@ -22,18 +22,18 @@ struct ReuseQuestion {
   std::string expected;
 };
 
-// Of a file with a JSON object in each line: "messages", each with "role" and "content" or "parts" ("text",
-// "reusable"), and "expected". INVALID_ARGUMENT names the file and the line.
+// Reads a file with a JSON object in each line: "messages", each with "role" and "content" or "parts"
+// ("text", "reusable"), and "expected". INVALID_ARGUMENT names the file and the line.
 absl::StatusOr<std::vector<ReuseQuestion>> ReadReuseQuestions(const std::string& path);
 
-// Whether `answer` says `expected` as words of their own, whatever their case.
+// True if `answer` has `expected` as words of their own, in any case.
 bool Says(std::string_view answer, std::string_view expected);
 
 struct ReuseEvalOptions {
   engine::EngineOptions engine;
   // Tokens of an answer at most.
   int64_t max_tokens = 32;
-  // Of all questions, ask so many, spread over the file; 0: all.
+  // Questions to ask, spread over the file; 0: all.
   int64_t most_questions = 0;
   // Called after each question.
   std::function<void(int64_t done, int64_t all)> progress = {};

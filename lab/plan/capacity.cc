@@ -15,9 +15,9 @@ constexpr uint64_t kDraws = 20000;
 constexpr double kPercentile = 0.95;
 // Above this a queue's length is a matter of luck.
 constexpr double kMaxBusy = 0.85;
-// Of KV memory: sequences come and go, and none should be set aside.
+// Max share of KV memory: sequences come and go, and none should be preempted.
 constexpr double kMaxKv = 0.85;
-// Of a link, or a disk, that also carries what a burst brings.
+// Max share of a link, or a disk, that also carries bursts.
 constexpr double kMaxLink = 0.7;
 constexpr int kMaxWorkers = 100000;
 
@@ -55,7 +55,7 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
     seconds.push_back(took);
     sum += took;
     squares += took * took;
-    // What comes from a disk is shipped too.
+    // KV from a disk is shipped too.
     bytes += (prompt - cached + on_disk) * static_cast<double>(profile.kv_bytes_per_token);
     read += on_disk * static_cast<double>(profile.kv_bytes_per_token);
     loads.push_back(on_disk * static_cast<double>(profile.kv_bytes_per_token) / load.disk_bandwidth);
@@ -135,7 +135,7 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
     pools.disk_rate = load.rate * read / kDraws / count;
     pools.disk_used = pools.disk_rate / load.disk_bandwidth;
     if (prefill.utilization > kMaxBusy || std::max(pools.link_used, pools.disk_used) > kMaxLink) continue;
-    // Those that wait do so exponentially long (M/M/c), scaled for the service's own variability (Allen and
+    // Waits are exponentially distributed (M/M/c), scaled for the service's own variability (Allen and
     // Cunneen).
     const double waits = ErlangC(count, offered);
     const double mean_wait = prefill.seconds_mean / (count - offered) * (1 + variability) / 2;

@@ -58,7 +58,7 @@ struct Pools {
   double ship_rate = 0;
   double link_used = 0;
   double ship_seconds = 0;
-  // Likewise from the disk of one prefill worker.
+  // Bytes per second from one prefill worker's disk, and its used share.
   double disk_rate = 0;
   double disk_used = 0;
   double disk_seconds = 0;  // of the longest 5% of prompts, the least

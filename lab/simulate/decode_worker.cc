@@ -47,7 +47,7 @@ void DecodeWorker::PrefillLocally(RequestRecord& record) {
     local_.push_back({&record, record.cached_tokens});
     if (!busy_) Begin();
   };
-  // What its disk has beyond its memory, if the router counted on it.
+  // Reads the blocks that only its disk has, if the router counted on them.
   const int64_t there = disk_.Match(request.chain);
   if (there <= record.decode_matched || record.plan.cached_tokens <= record.cached_tokens) return begin();
   const auto blocks = std::span(request.chain).first(there).subspan(record.decode_matched);

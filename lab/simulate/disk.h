@@ -33,7 +33,7 @@ class Disk {
   void Touch(std::span<const kv::BlockHash> blocks);
   // Reads `blocks`. Returns the time at which the last one is in memory.
   double Read(std::span<const kv::BlockHash> blocks);
-  // What has come and gone since the last call: for the router.
+  // Blocks stored and evicted since the last call, for the router.
   kv::BlockPool::Changes TakeChanges();
 
  private:

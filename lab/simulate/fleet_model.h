@@ -29,7 +29,7 @@ struct FleetModel {
   // And its rate, each way.
   int link_domains = 0;
   double near_bandwidth = 200e9;
-  // What a request takes besides queues, prefill and transfer: admission, reservation, the first token's draw
+  // Seconds of a request besides queues, prefill and transfer: admission, reservation, the first token's draw
   // and all the ways between processes. It delays the request before it is placed.
   double request_overhead = 0;
   int64_t kv_bytes_per_token = 128 << 10;

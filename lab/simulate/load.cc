@@ -14,7 +14,7 @@ namespace {
 
 using bench::TraceEntry;
 
-// Of a part of the trace's block.
+// The hash of a part of the trace's block.
 kv::BlockHash HashOf(uint64_t id, uint32_t copy, uint32_t part) {
   const auto draw =
       Philox4x32({static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), copy, part}, {1, 2});

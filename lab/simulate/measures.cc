@@ -35,7 +35,7 @@ Measures Measure(const std::string& policy, const RunResult& run, const Slo& slo
       measures.too_long += record.too_long;
       continue;
     }
-    // Of what is refused nothing is found, nor does it leave anything to others.
+    // A refused request finds nothing cached, and leaves nothing to others.
     ideal.Add(*record.request);
     ttft.push_back(record.ttft());
     wait.push_back(record.began - record.request->arrival);

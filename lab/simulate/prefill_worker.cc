@@ -62,7 +62,7 @@ void PrefillWorker::Fetch(Job& job, const Peer& source) {
   });
 }
 
-// What its disk has beyond its memory, if reading that is quicker than computing it.
+// Reads the blocks that only its disk has, if that is quicker than computing them.
 void PrefillWorker::Load(Job& job) {
   const RequestRecord& record = *job.record;
   if (record.known_blocks >= 0) return;
@@ -123,7 +123,7 @@ bool PrefillWorker::Begin(Job& job) {
   RequestRecord& record = *job.record;
   const auto& chain = record.request->chain;
   std::vector<BlockId> blocks = pool_.AcquirePrefix(chain);
-  // What was fetched is held already; what lay there before it may have grown meanwhile.
+  // Fetched blocks are held already; the cached prefix may have grown meanwhile.
   int64_t fetched = 0;
   if (std::ssize(job.fetched) > std::ssize(blocks)) {
     pool_.Release(blocks);

@@ -17,7 +17,7 @@ namespace baton::lab::simulate {
 struct RequestRecord {
   uint64_t id = 0;
   const Request* request = nullptr;
-  // Of the placement. A prefill worker of -1 is the decode worker itself.
+  // The placement. A prefill worker of -1 is the decode worker itself.
   int prefill = -1;
   int decode = -1;
   router::PlacementPlan plan;

@@ -21,7 +21,7 @@ router::index::PrefixIndex::Options IndexOptions() {
   return {.max_bytes = int64_t{4} << 30, .max_speculative = int64_t{1} << 20};
 }
 
-// Of the prefill workers, then of the decode workers.
+// Link domains of the prefill workers, then of the decode workers.
 std::vector<int> Domains(const FleetModel& model) {
   std::vector<int> domains;
   for (const int workers : {model.prefill_workers, model.decode_workers}) {

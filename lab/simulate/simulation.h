@@ -30,7 +30,7 @@ namespace baton::lab::simulate {
 // From whom prefill workers can fetch a prefix.
 enum class Fetch { kNever, kFromPrefill, kFromAll };
 
-// What is compared: a policy and how the workers under it behave.
+// A policy, and how the workers under it behave.
 struct PolicyUnderTest {
   std::string name;
   std::function<std::unique_ptr<router::placement::Policy>(uint64_t seed)> policy;
@@ -42,13 +42,13 @@ struct PolicyUnderTest {
   bool tells_links = true;
   // All prefill workers share one cache that never forgets: the bound.
   bool shared_cache = false;
-  // What a first token may take before its request is refused, in seconds; 0: any time.
+  // Max seconds to the first token: a request that can't meet it is refused; 0: any time.
   double default_ttft = 0;
-  // What queues that are ordered by virtual deadlines are ordered by.
+  // Targets of queues that are ordered by virtual deadlines.
   forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
   // No more answers go to a decode worker than those with which its steps meet slo_tpot.
   bool in_time = false;
-  // What steps of decode workers with rows of prompts in them are kept within, while answers run.
+  // Max seconds of a decode step with rows of prompts, while answers run.
   double slo_tpot = forecast::kDefaultSloTpot;
 };
 

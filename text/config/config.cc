@@ -331,7 +331,7 @@ std::string ModelConfig::Digest() const {
 
 namespace {
 
-// Of all layers, with `used` experts in those that have any.
+// Parameters of all layers, with `used` experts in those that have any.
 int64_t LayerParameters(const ModelConfig& c, int64_t used) {
   const int64_t q = int64_t{c.heads} * c.head_dim;
   const int64_t kv = int64_t{c.kv_heads} * c.head_dim;

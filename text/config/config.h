@@ -123,7 +123,7 @@ struct ModelConfig {
   std::string Digest() const;
   // Weights and biases, all of them; tied embeddings count once.
   int64_t parameters() const;
-  // Of them, what a token uses: of the experts those that it chooses.
+  // Parameters that a token uses: of the experts those that it chooses.
   int64_t active_parameters() const;
   bool has_experts(int layer) const {
     return !expert_layers.empty() && expert_layers[static_cast<size_t>(layer)];

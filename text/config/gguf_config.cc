@@ -20,7 +20,7 @@ using gguf::Document;
 constexpr char kArchitecture[] = "general.architecture";
 constexpr char kEmbeddingTensor[] = "token_embd.weight", kHeadTensor[] = "output.weight";
 constexpr char kFrequencies[] = "rope_freqs.weight";
-// Of sizes; what they mean together, ModelConfig checks.
+// Max of any size; what sizes mean together, ModelConfig checks.
 constexpr int64_t kMostOfAnything = int64_t{1} << 31;
 
 struct GgufFamily {

@@ -1,6 +1,6 @@
-// What the metadata of a GGUF file says of a model, as the files of a model folder would say it, so that both
-// are read by the same rules. Known are the architectures llama (Mistral's models among them), qwen2 and
-// qwen3. A key of the architecture's own that is not known is refused by name. Pure functions, any thread.
+// The metadata of a GGUF file, as the files of a model folder would say it, so that both are read by the same
+// rules. Known are the architectures llama (Mistral's models among them), qwen2 and qwen3. A key of the
+// architecture's own that is not known is refused by name. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ struct QuantizationConfig {
 
   // `config` is a whole config.json. INVALID_ARGUMENT names the field.
   static absl::StatusOr<QuantizationConfig> FromJson(const Json& config);
-  // Of a model folder or a GGUF file, which is not opened.
+  // `folder`: a model folder, or a GGUF file, which is not opened.
   static absl::StatusOr<QuantizationConfig> Load(const std::string& folder);
 
   // "gptq, 4 bits, groups of 128": for people, and for digests: all fields that change how bytes are read.

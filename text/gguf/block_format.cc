@@ -93,9 +93,9 @@ GroupScale GroupScaleAt(const std::byte* scales, int j) {
   return {(byte(j + 4) & 15) | (byte(j - 4) >> 6) << 4, byte(j + 4) >> 4 | (byte(j) >> 6) << 4};
 }
 
-// Of q4_k and q5_k: d, m, 12 bytes of scales of 8 groups of 32 values: q (d scale) - m minimum. Two groups
-// share 32 bytes, the first in their lower halves. `upper`: the fifth bits, of group j in bit j of 32 bytes;
-// null: there are none.
+// Values of q4_k and q5_k: d, m, 12 bytes of scales of 8 groups of 32 values: q (d scale) - m minimum. Two
+// groups share 32 bytes, the first in their lower halves. `upper`: the fifth bits, of group j in bit j of 32
+// bytes; null: there are none.
 void ExpandGroups(const std::byte* block, const std::byte* upper, const std::byte* lower, float* values) {
   const float d = HalfAt(block), m = HalfAt(block + 2);
   for (int j = 0; j < kSuperBlock / kBlock; ++j) {
@@ -130,7 +130,7 @@ void ExpandQ6_K(const std::byte* block, float* values) {
   }
 }
 
-// Those without a function are known by name and size alone.
+// Formats without a function are known by name and size alone.
 constexpr BlockFormat kFormats[] = {
     {kIdF32, "f32", 1, 4, ExpandF32},
     {kIdF16, "f16", 1, 2, ExpandF16},

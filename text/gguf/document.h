@@ -19,7 +19,7 @@
 
 namespace baton::gguf {
 
-// Whether the name of a model is that of a GGUF file: it ends with ".gguf". What is in it, Document says.
+// True if a model's name is that of a GGUF file: it ends with ".gguf". What is in it, Document says.
 bool IsGguf(std::string_view path);
 
 enum class ValueType : uint32_t {

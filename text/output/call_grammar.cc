@@ -43,7 +43,7 @@ bool HasSection(const OutputFormat& format) {
   return !format.section_open.empty() && !format.call_open.empty();
 }
 
-// What begins the first call of an answer; empty where calls are bare.
+// The opener of an answer's first call; empty where calls are bare.
 std::string_view Opener(const OutputFormat& format) {
   return HasSection(format) ? format.section_open : format.call_open;
 }
@@ -61,14 +61,14 @@ std::string ObjectTail(const OutputFormat& format) {
                      format.id_letters);
 }
 
-// What stands before the arguments of a named call and behind its kind, as a terminal.
+// The text before a named call's arguments and behind its kind, as a terminal.
 std::string NamedHead(const OutputFormat& format, std::string_view name) {
   if (format.channels) return Quoted(fmt::format("commentary to=functions.{} ", name));
   if (format.header_is_id) return Quoted(fmt::format("functions.{}:", name)) + " /[0-9]{1,3}/";
   return Quoted(name);
 }
 
-// What stands around the arguments of a call: before them behind the name's terminal, and behind them.
+// Terminals around the arguments of a call: before them behind the name's terminal, and behind them.
 struct Around {
   std::string before, behind;
 };
@@ -96,7 +96,7 @@ Around AroundArguments(const MarkerTable& markers) {
   return around;
 }
 
-// What stands before the arguments and is told by the tool's name, as a terminal.
+// The text before the arguments that the tool's name tells, as a terminal.
 std::string Head(const OutputFormat& format, const std::string& name) {
   if (format.layout == Layout::kNamed) return NamedHead(format, name);
   if (format.layout == Layout::kTagged) return Quoted(name + std::string(format.name_close));
@@ -157,7 +157,7 @@ std::string ChannelRules(const MarkerTable& markers, const CallShape& shape, boo
   const std::string next = Piece(markers, "<|end|>") + Piece(markers, "<|start|>") + "\"assistant\"";
   const std::string call = fmt::format("{}group {}?", channel, Piece(markers, "<|call|>"));
   const std::string final = fmt::format("{}\"final\" {}", channel, message);
-  // What the model says beside an answer that obeys would be text, too.
+  // Commentary beside an answer that obeys would be text, too.
   const bool alone = shape.required || !shape.text.empty();
   const std::string thought =
       fmt::format("thought: {}{} {}TEXT? {}\n", channel,
@@ -233,7 +233,7 @@ bool CanConstrainCalls(const MarkerTable& markers, bool thinks) {
   }
   if (format.layout == Layout::kNone) return false;
   if (HasSection(format) && !(is_id(format.section_open) && is_id(format.call_open))) return false;
-  // What opens a call ends thinking, and the grammar does not see text inside it.
+  // A call's opener ends thinking, and the grammar does not see text inside thinking.
   const std::string_view opener = Opener(format);
   return !thinks || (is_id(format.think_close) && (opener.empty() || is_id(opener)));
 }

@@ -13,11 +13,11 @@
 
 namespace baton::output {
 
-// Whether answers in this format can be constrained: where a call begins, and a channel, shows in the tokens.
+// True if answers in this format can be constrained: where a call begins, and a channel, shows in the tokens.
 // `thinks`: the model thinks before it answers.
 bool CanConstrainCalls(const MarkerTable& markers, bool thinks);
-// Of such a format: whether no text can be taken for a call, whatever it is, so that text under a grammar of
-// its own may stand in the place of calls.
+// True if no text in such a format can be taken for a call, so that text under a grammar of its own may stand
+// in the place of calls.
 bool TellsCallsFromText(const MarkerTable& markers);
 
 struct CallShape {
@@ -25,7 +25,7 @@ struct CallShape {
   bool required = false;
   // One call at most.
   bool one_call = false;
-  // What the answer obeys if it is text: a grammar that begins with the rule "start". Empty: text is free.
+  // A grammar for the answer if it is text, which begins with the rule "start". Empty: text is free.
   std::string text;
 };
 

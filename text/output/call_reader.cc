@@ -171,7 +171,7 @@ std::optional<Call> ReadHeader(const OutputFormat& format, std::string_view head
 namespace {
 
 Calls ReadNamed(const OutputFormat& format, std::string_view text) {
-  // What separates the kind may be what separates the name, too.
+  // The kind's separator may be the name's, too.
   const size_t kind = format.kind.size() + format.kind_separator.size();
   const size_t separator = text.find(format.separator, std::min(kind, text.size()));
   if (separator == std::string_view::npos) return std::nullopt;
@@ -210,7 +210,7 @@ std::string_view WithoutBreaks(std::string_view value) {
   return value;
 }
 
-// Whether nothing stands behind a name or an argument, or only what ends the call.
+// True if nothing stands behind a name or an argument, or only what ends the call.
 bool Ends(const OutputFormat& format, std::string_view rest) {
   rest = Trimmed(rest);
   return rest.empty() || rest == format.end;

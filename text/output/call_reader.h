@@ -31,8 +31,8 @@ void AppendJson(const ValueEnd& before, char c, std::string* json);
 
 // A call in a list of objects; without its markers.
 std::optional<Call> ReadObject(std::string_view text);
-// What stands before the arguments of a named call: its name, and its id if the format has one there.
-// Nothing: it names no call.
+// Reads the text before a named call's arguments: its name, and its id if the format has one there. Nothing:
+// it names no call.
 std::optional<Call> ReadHeader(const OutputFormat& format, std::string_view header);
 // The name of a tagged call, from what stands before its first key.
 std::optional<std::string> ReadTaggedName(const OutputFormat& format, std::string_view header);

@@ -275,7 +275,7 @@ bool CallStream::TagValue(std::string* arguments) {
     state_ = State::kTagNext;
     return true;
   }
-  // What may be the closer, or the line break before it, stays.
+  // A possible closer, or the line break before it, stays.
   const std::string close(format_.value_close);
   const std::string last = breaks ? "\n" + close : close;
   size_t held = std::min(buffer_.size(), last.size() - 1);

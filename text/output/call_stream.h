@@ -28,7 +28,7 @@ class CallStream {
   // The name is known; of an object, maybe before its arguments.
   bool named() const { return !call_.name.empty(); }
   const Call& call() const { return call_; }
-  // What came so far begins no call: of bare text, which then is an answer.
+  // The text so far begins no call: bare text, which then is an answer.
   bool no_call() const { return state_ == State::kNoCall; }
   // Bytes that have been told, or stand before what has been told.
   size_t told() const { return told_; }
@@ -85,7 +85,7 @@ class CallStream {
   std::string key_;
   ValueEnd value_;
 
-  // Of a tagged call: what has not been told, from where on a tag is looked for, and the value's type.
+  // A tagged call's text that has not been told, from where on a tag is looked for, and the value's type.
   std::string buffer_;
   size_t searched_ = 0;
   std::string value_type_;

@@ -24,7 +24,7 @@ absl::StatusOr<std::string> SchemaGrammar(std::string_view schema, const JsonSty
 std::string AnyObjectGrammar();
 absl::StatusOr<std::string> RegexGrammar(std::string_view regex);
 absl::StatusOr<std::string> ChoiceGrammar(std::span<const std::string> choices);
-// Of a client's own grammar: itself.
+// Returns a client's own grammar as it is.
 absl::StatusOr<std::string> LarkGrammar(std::string_view lark);
 // The same where it is a part of another grammar, whose names are not its own: "start: " and one rule.
 std::string InnerGrammar(std::string_view lark);

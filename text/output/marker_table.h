@@ -25,7 +25,7 @@ class MarkerTable {
   // The token that is this marker; nothing if it is spelled, or none of the format's.
   std::optional<TokenId> IdOf(std::string_view marker) const;
   const std::vector<std::string>& by_text() const { return by_text_; }
-  // What ends thinking if a budget does (OutputFormat::think_cut); empty: the format has no thinking.
+  // Tokens that end thinking if a budget does (OutputFormat::think_cut); empty: the format has no thinking.
   const std::vector<TokenId>& think_cut() const { return think_cut_; }
 
  private:

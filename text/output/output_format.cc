@@ -134,7 +134,7 @@ std::vector<std::string_view> Markers(const OutputFormat& format) {
         format.value_open, format.value_close}) {
     add(marker);
   }
-  // What is one character, such as a line break or ">", is found where it is looked for.
+  // Markers of one character, such as a line break or ">", are found where they are looked for.
   if (format.separator.size() > 1) add(format.separator);
   if (format.key_close.size() > 1) add(format.key_close);
   if (format.channels) {

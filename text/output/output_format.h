@@ -27,7 +27,8 @@ struct OutputFormat {
   // Around thinking. Where a template writes the opener itself, the answer begins inside.
   std::string_view think_open;
   std::string_view think_close;
-  // What a budget of thinking writes in the model's place: the closer, as the model is used to see it.
+  // The text that a budget of thinking writes in the model's place: the closer, as the model is used to see
+  // it.
   std::string_view think_cut;
   // Around all calls of an answer, and around each. Without call_close, a call ends with its JSON.
   std::string_view section_open;

@@ -211,7 +211,7 @@ void Parser::OnChannelMarker(const std::string& marker) {
   }
 }
 
-// Of a header that leads nowhere: before any marker it is an answer without channels.
+// A header that leads nowhere, before any marker, is an answer without channels.
 void Parser::EndHeader() {
   if (start_) Write(PartKind::kText, header_);
   header_.clear();
@@ -379,7 +379,7 @@ void Parser::EndBegunCall(const std::optional<std::vector<Call>>& calls, std::st
   Warn(cut ? Warning::kIncompleteCall : Warning::kMalformedCall);
   EndPart(/*complete=*/false);
   if (cut) return;
-  // What follows the arguments, unless it is only what closes the call.
+  // Text behind the arguments is kept, unless it only closes the call.
   const std::string_view rest = body.substr(stream_->told());
   const size_t lead = LeadingSpace(rest);
   const bool ends =

@@ -44,7 +44,7 @@ struct PartEvent {
   bool operator==(const PartEvent&) const = default;
 };
 
-// What was found in an answer that a client may want to know of.
+// Findings in an answer that a client may want to know of.
 enum class Warning {
   kMalformedCall,   // what looked like a call could not be read
   kIncompleteCall,  // the answer ended inside one
@@ -63,7 +63,7 @@ class Parser {
     // The prompt ended inside thinking, because the template wrote the opener. Of no meaning with channels.
     bool thinking = false;
     ParameterType type;
-    // What the ids are made of that a format has none of, beside the place of the call and its name.
+    // Seed of the ids that a format has none of, beside the place of the call and its name.
     uint64_t id_seed = 0;
   };
   // The table outlives the parser.
@@ -82,7 +82,7 @@ class Parser {
   bool may_think() const { return state_ != State::kText; }
   // The next token is part of thinking, unless it ends it.
   bool in_thinking() const { return state_ == State::kThinking; }
-  // Whether the last token is part of thinking, its markers included (of a marker that is spelled, the token
+  // True if the last token is part of thinking, its markers included (of a marker that is spelled, the token
   // that completes it).
   bool thinking() const { return thinking_; }
 
@@ -102,7 +102,7 @@ class Parser {
   void OnChannelMarker(const std::string& marker);
   void StartChannel();
   void EndHeader();
-  // Of a call's text; returns how much of `text` belongs to the call.
+  // Takes a call's text; returns how much of `text` belongs to the call.
   size_t Collect(std::string_view text);
   // Tells what can be told of the call now that `text` came.
   void Tell(std::string_view text);
@@ -111,7 +111,6 @@ class Parser {
   void StartCall(std::string_view opener, State after);
   // The call's text is complete; `cut`: because the answer is over.
   void EndCall(std::string_view closer, bool cut = false);
-  // Of a call that has begun.
   void EndBegunCall(const std::optional<std::vector<Call>>& calls, std::string_view body, bool cut);
   void EmitCall(const Call& call);
   // A marker inside a string of a call: it and what follows wait for a verdict.
@@ -119,7 +118,7 @@ class Parser {
   void DoubtMarker(const std::string& marker);
   void Settle(bool quoted);
 
-  // Of a marker inside a call.
+  // True if `marker` ends a call.
   bool Closes(const std::string& marker) const;
   bool Offered(std::string_view tool) const;
   void Warn(Warning kind) { ++warnings_[static_cast<size_t>(kind)]; }
@@ -144,7 +143,7 @@ class Parser {
   bool start_ = true;   // no marker yet: white space is the answer's own
   std::string spaces_;  // held back: dropped before a marker, written before more text
 
-  // Of a call: everything from its opener on, and where in it the call's own text begins.
+  // The call's text from its opener on, and where in it the call's own text begins.
   std::string raw_;
   size_t body_ = 0;
   State before_call_ = State::kOpen;
@@ -156,7 +155,7 @@ class Parser {
   std::optional<CallStream> stream_;
   bool begun_ = false;    // its part has begun
   std::string streamed_;  // what has left of its arguments
-  // Of a list: the objects that have left, where in raw_ they end, and where the next one begins.
+  // Objects of a list that have left, where in raw_ they end, and where the next one begins.
   size_t listed_ = 0, listed_end_ = 0, item_ = 0;
   bool listing_ = false;         // all objects so far have left
   std::vector<Lexeme> doubted_;  // from a marker in a string on

@@ -44,8 +44,8 @@ struct Written {
   std::string before;  // the prompt, or the conversation without what asks for an answer
   std::string answer;  // what follows it
 };
-// What the template writes for `answer`, an assistant's message, after the prompt that asks for it. Nothing
-// if it refuses, or writes the conversation before the answer in another way.
+// The template's text for `answer`, an assistant's message, after the prompt that asks for it. Nothing if it
+// refuses, or writes the conversation before the answer in another way.
 std::optional<Written> WrittenAnswer(const text::ChatTemplate& chat_template,
                                      const text::ChatTemplate::Json& answer);
 // The prompt for an answer with thinking, in the words in which templates are asked for it. Empty: it

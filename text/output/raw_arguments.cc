@@ -41,8 +41,8 @@ bool IsNull(const Json& schema) {
   return schema.is_object() && schema.contains("type") && schema["type"] == "null";
 }
 
-// What a schema says once it is looked up: behind references to the tool's definitions, and of a choice
-// between something and null the something.
+// Looks a schema up: behind references to the tool's definitions, and of a choice between something and null
+// the something.
 const Json* LookedUp(const Json& schema, const Json* property) {
   for (int i = 0; i < kMaxReferences && property->is_object(); ++i) {
     const Json* next = nullptr;
@@ -87,7 +87,7 @@ std::string OnlyType(const Json& schema) {
   return type;
 }
 
-// What is said of a string that is written as its text.
+// Limits of a string that is written as its text.
 struct TextSchema {
   std::optional<std::vector<std::string>> values;
   uint64_t least = 0;

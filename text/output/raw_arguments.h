@@ -12,8 +12,8 @@
 
 namespace baton::output {
 
-// Whether a parameter whose schema is `property`, in a tool's `schema`, is written between tags as its text.
-// What reads it has to know: a text may look like a number.
+// True if a parameter whose schema is `property`, in a tool's `schema`, is written between tags as its text.
+// Its reader has to know: a text may look like a number.
 bool IsPlainText(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& property);
 
 // A grammar that begins with "start: ", whose other names begin with those of `tool`, a number. `schema`: of

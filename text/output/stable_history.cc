@@ -13,9 +13,8 @@ Json Variables(Json messages) {
   return {{"messages", std::move(messages)}, {"tools", ProbeTools()}, {"add_generation_prompt", true}};
 }
 
-// Whether the conversation with `answer` and what follows it begins with the prompt for that answer and with
-// `written`, which is what the model wrote. A template that refuses a conversation has no history that could
-// change.
+// True if the conversation with `answer` and what follows it begins with the prompt for that answer and with
+// `written`, the model's text. A template that refuses a conversation has no history that could change.
 bool Stays(const text::ChatTemplate& chat_template, const Json& answer, const std::string& written,
            const Json& next) {
   const auto prompt = chat_template.Render(Variables(Json::array({ProbeQuestion()})));

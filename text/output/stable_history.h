@@ -1,8 +1,8 @@
-// Whether the prompt of a conversation's next turn begins with the prompt and the answer of this turn, so
-// that their KV is found again. Many templates write an earlier turn otherwise than the model did: they leave
-// its thinking out, or end the generation prompt with an empty thinking block that the history does not have.
-// From such a place on every turn is computed again. The template is never changed; operators and clients are
-// told.
+// Checks whether the prompt of a conversation's next turn begins with the prompt and the answer of this turn,
+// so that their KV is found again. Many templates write an earlier turn otherwise than the model did: they
+// leave its thinking out, or end the generation prompt with an empty thinking block that the history does not
+// have. From such a place on every turn is computed again. The template is never changed; operators and
+// clients are told.
 #pragma once
 
 #include <string_view>

@@ -27,7 +27,7 @@ class ValueEnd {
       ++depth_;
       opened_ = true;
     }
-    // What closes before anything was opened is not the value's.
+    // A closer before any opener is not the value's.
     if ((c == '}' || c == ']' || (python_ && c == ')')) && depth_ > 0) --depth_;
   }
 

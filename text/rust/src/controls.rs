@@ -36,7 +36,7 @@ pub struct Controls {
     by_id: HashMap<u32, String>,
 }
 
-/// What a text holds.
+/// Control tokens in a text.
 #[derive(Default)]
 pub struct Found {
     /// Occurrences of control tokens that do not overlap.
@@ -203,8 +203,8 @@ impl Controls {
         })
     }
 
-    /// What the library's extract_and_normalize does first, and then: added tokens that stand in the text, and those that
-    /// stand in what the normalizer makes of the rest; here none that reaches across one of `breaks`.
+    /// The steps of the library's extract_and_normalize: they cut out added tokens that stand in the text, then those in
+    /// what the normalizer makes of the rest; here none that reaches across one of `breaks`.
     pub fn cut_plain(&self, text: NormalizedString, breaks: &[usize]) -> Vec<Part> {
         let shift = text.offsets_original().0;
         cut(&self.plain, text, |text, range| {
@@ -252,7 +252,7 @@ fn cut(
         .collect()
 }
 
-/// Whether no break lies between `start` and `end`. One character has no inside: it is broken if breaks stand at both ends.
+/// True if no break lies between `start` and `end`. One character has no inside: breaks at both ends break it.
 fn whole(breaks: &[usize], start: usize, end: usize, one_character: bool) -> bool {
     let next = breaks.partition_point(|&place| place <= start);
     match breaks.get(next) {

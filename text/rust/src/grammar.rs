@@ -90,7 +90,7 @@ impl Vocabulary {
             .map_err(|e| told(&format!("{e:#}")))?;
         let mut matcher =
             Matcher { automaton: Automaton::new(Ok(parser)), tokens: self.tokens, masked: false };
-        // What is too large for its first step is refused here, and a grammar that no text of these tokens begins.
+        // Refuses a grammar that is too large for its first step, or that no text of these tokens begins.
         let mut first = vec![0; self.tokens.div_ceil(32)];
         let accepts = matcher.mask(&mut first)?;
         if !accepts && first.iter().all(|&word| word == 0) {

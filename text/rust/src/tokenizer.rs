@@ -57,7 +57,7 @@ fn add_tokens(inner: &mut tokenizers::Tokenizer, config: &[u8]) -> Result<(), St
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// What an encoding may cost.
+/// Limits of an encoding.
 pub struct Bounds<'a> {
     pub max_tokens: usize,
     /// Asked now and then: false ends the work.
@@ -217,7 +217,7 @@ impl Tokenizer {
         Ok(controls::mark(utf8(text)?, &found.places, mark))
     }
 
-    /// What extract_and_normalize makes of a text whose marks it could see and skip.
+    /// The result of extract_and_normalize if it could see a text's marks and skip them.
     fn parts_of_marked(&self, text: &str, mark: char) -> Result<PreTokenizedString, String> {
         let (text, breaks) = controls::unmark(text, mark);
         let mut parts = PreTokenizedString::from(text);
@@ -376,7 +376,7 @@ fn added_ids(processor: &Value) -> Vec<(String, u64)> {
     }
 }
 
-/// What a decoder does to one token, for those decoders that treat tokens one by one and then concatenate.
+/// A decoder's step on one token, for decoders that treat tokens one by one and then concatenate.
 enum Step {
     Replace { pattern: String, content: String },
     ByteFallback,
