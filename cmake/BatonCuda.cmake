@@ -33,7 +33,7 @@ add_library(baton_nccl INTERFACE)
 target_include_directories(baton_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
 target_link_libraries(baton_nccl INTERFACE ${NCCL_LIBRARY} CUDA::cudart)
 
-# What *.cu files are compiled with: warnings of both compilers, as errors.
+# Options for *.cu files: warnings of both compilers, as errors.
 add_library(baton_cuda_options INTERFACE)
 target_compile_options(baton_cuda_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-Wno-missing-field-initializers>

@@ -26,7 +26,7 @@ CRDS = {
     "GRPCRoute": "config/crd/standard/gateway.networking.k8s.io_grpcroutes.yaml",
     "HTTPRoute": "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
 }
-# What the API accepts beyond its document.
+# Fields that the API accepts beyond its document.
 LOOSE = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": {"type": ["string", "number"]},
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"type": ["string", "integer"]},

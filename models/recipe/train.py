@@ -67,7 +67,7 @@ def loss_of(model: Model, ids: torch.Tensor, weights: torch.Tensor, places: torc
     targets, weights = ids[:, 1:].flatten(), weights[:, 1:].flatten()
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model(ids[:, :-1], places).flatten(0, 1)
-        # Of what the model only reads, a quarter is enough.
+        # A quarter of the texts that the model only reads is enough.
         chosen = ((weights > 0.06) | ((weights > 0) & (torch.rand(weights.shape) < 0.25))).nonzero()[:, 0]
         logits = model.logits(hidden[chosen])
     loss = F.cross_entropy(logits.float(), targets[chosen], reduction="none")

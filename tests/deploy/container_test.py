@@ -132,7 +132,7 @@ class Containers(unittest.TestCase):
         router = self.start("router")
         everything = {"decode": decode, "prefill": prefill, "router": router}
 
-        # Who they are.
+        # Their users.
         status = pathlib.Path(f"/proc/{self.inner_pid(router)}/status").read_text()
         self.assertEqual(re.search(r"NoNewPrivs:\s+(\d)", status)[1], "1")
         self.assertEqual(int(re.search(r"CapEff:\s+(\w+)", status)[1], 16), 0)

@@ -59,7 +59,7 @@ class Dashboards(unittest.TestCase):
         for where, panel in self.each_panel():
             if panel["type"] != "timeseries":
                 continue
-            # What has no fixed colour gets one by its name.
+            # A series without a fixed colour gets one by its name.
             self.assertEqual(panel["fieldConfig"]["defaults"]["color"], {"mode": "palette-classic-by-name"}, where)
             for override in panel["fieldConfig"]["overrides"]:
                 (colour,) = [one["value"]["fixedColor"] for one in override["properties"] if one["id"] == "color"]

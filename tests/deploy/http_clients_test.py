@@ -362,7 +362,7 @@ class HttpClients(unittest.TestCase):
             self.assertEqual("".join(stream.text_stream), whole.content[0].text)
             final = stream.get_final_message()
         self.assertEqual(final.usage.output_tokens, whole.usage.output_tokens)
-        # What is found in the cache the second time is told apart, and all of it adds up.
+        # Tokens found in the cache the second time are told apart, and the sums agree.
         counted = self.anthropic.messages.count_tokens(model=self.model, messages=HELLO, system="You are a helpful assistant.")
         usage = final.usage
         self.assertEqual(usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0), counted.input_tokens)

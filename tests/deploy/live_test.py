@@ -63,7 +63,7 @@ EMPTY_METRICS = {
 }
 
 
-# Of this relay, in seconds; neither is the edge of a histogram's bucket.
+# This relay's targets, in seconds; neither is the edge of a histogram's bucket.
 SLO = {"ttft": 0.06, "tpot": 0.0021}
 
 

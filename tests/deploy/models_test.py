@@ -122,7 +122,7 @@ class Models(unittest.TestCase):
         policies = release.all("NetworkPolicy")
         self.assertTrue(allowed(policies, router, guard, "grpc"))
         self.assertTrue(allowed(policies, router, node, 8480))
-        # What the node's link needs is not asked of a model that has no prefill workers.
+        # A model without prefill workers does not ask for what the node's link needs.
         self.assertFalse([flag for flag in release.flags("decode-guard") if "floor" in flag or "peers" in flag])
         # The image of CPUs has no NCCL.
         self.assertEqual((release.flags("decode-guard")["--link"], release.flags("node")["--link"]), ("host", "nccl"))

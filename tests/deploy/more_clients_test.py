@@ -211,7 +211,7 @@ class MoreClients(unittest.TestCase):
         self.assertEqual((text, reasons), (whole.choices[0].message.content, ["stop"]))
         self.assertEqual([(one.prompt_tokens, one.completion_tokens, one.total_tokens) for one in usage], [counts])
 
-        # What the cache found is told too.
+        # Tokens found in the cache are told too.
         long = [{"role": "system", "content": " ".join(f"Room {room} is on floor {room // 10}." for room in range(10, 40))}, *HELLO]
         first, second = (chat(client, messages=long, max_tokens=4).usage for _ in range(2))
         self.assertEqual(first.prompt_tokens, second.prompt_tokens)

@@ -19,7 +19,7 @@ PICTURE = ROOT / "deploy" / "observability" / "picture.py"
 SVG = "{http://www.w3.org/2000/svg}"
 BEGIN, END = 1000.0, 1300.0
 TITLES = ["Outcomes", "Refused and failed", "Goodput", "TTFT", "TPOT", "TTFT by phase", "Tokens", "Hit rate", "Hand-offs"]
-# What an axis of each panel may show besides 0.
+# Values that an axis of each panel may show besides 0.
 UNITS = dict(zip(TITLES, ["req/s", "%", "req/s", "s", "s", "s", "tok/s", "%", "hand-offs/s"]))
 
 
