@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 #include <tuple>
@@ -133,6 +134,24 @@ TEST(MisuseTest, NumbersThatAreNoneAreRefused) {
   for (const char* command : {"bench", "simulate"}) {
     EXPECT_EQ(RunBaton({command, "--seed", "-1"}).code, 2) << command;
   }
+}
+
+TEST(MisuseTest, CommandsOfTheLabAreRunByItsBinary) {
+  const std::string help = RunBaton({"--help"}).out;
+  for (const std::string command : {"bench", "eval", "plan", "simulate"}) {
+    EXPECT_THAT(help, HasSubstr("  " + command + " "));
+    EXPECT_THAT(RunBaton({command, "--help"}).out, HasSubstr("Usage: baton " + command + " "));
+  }
+  // Without that binary beside it.
+  namespace fs = std::filesystem;
+  const fs::path alone = fs::path(BATON_BINARY_DIR) / "tests" / "alone";
+  fs::create_directories(alone);
+  fs::remove(alone / "baton");
+  fs::create_hard_link(fs::path(BATON_BINARY_DIR) / "bin" / "baton", alone / "baton");
+  const Outcome outcome = RunProgram("../tests/alone/baton", {"bench"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, ContainsRegex("`baton bench` is run by .*/alone/baton-lab: No such file"));
+  EXPECT_EQ(RunProgram("../tests/alone/baton", {"version"}).code, 0);
 }
 
 // As somebody who copies them from the page, in the source's folder.
