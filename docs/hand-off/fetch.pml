@@ -13,7 +13,7 @@
  *   - each fetch ends: no pin and no block is left (no state where all wait).
  *
  * What is left out: bytes, time ("gives up" comes whenever it likes), several fetches at once on a holder (it refuses
- * or serves them one by one; tests/unit/fetch has the rest), layers within a block.
+ * or serves them one by one; tests/unit/transfer/fetch has the rest), layers within a block.
  *
  * Mutations, each of which must be found: -DNO_PIN (the holder's own work takes what a fetch references), -DEAGER_LEAVE (a
  * draining holder goes under a fetch), -DNO_FENCE, -DNO_INCARNATION, -DNO_CHECKSUM, -DNO_COMMIT_CHECK (what was asked for counts

@@ -22,7 +22,7 @@
 #include "tests/e2e/http_get.h"
 #include "tests/patience.h"
 #include "tests/seed.h"
-#include "tests/unit/telemetry/http_peer.h"
+#include "tests/unit/common/telemetry/http_peer.h"
 
 namespace baton::e2e {
 namespace {

@@ -4,7 +4,7 @@
 #include "engine/kernels/cuda/launch.h"
 #include "engine/model/decoder.h"
 #include "tests/gpu/gpu.h"
-#include "tests/unit/kernels/draw_check.h"
+#include "tests/unit/engine/kernels/draw_check.h"
 
 namespace baton::gpu {
 namespace {

@@ -21,7 +21,7 @@
 #include "tests/patience.h"
 #include "tests/strangers/deployment.h"
 #include "tests/strangers/raw_client.h"
-#include "tests/unit/telemetry/http_peer.h"
+#include "tests/unit/common/telemetry/http_peer.h"
 
 namespace baton::strangers {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-#include "tests/unit/gguf/gguf_writer.h"
+#include "tests/unit/text/gguf/gguf_writer.h"
 #include "text/gguf_text.h"
 #include "text/tokenizer.h"
 

@@ -1,6 +1,6 @@
 """Every answer that a schema's grammar lets a random walk write validates, as the `jsonschema` package says.
 
-    walks_test.py schemas_golden_test ROOT      exit 77: there is no such package
+    walks_test.py golden_test ROOT      exit 77: there is no such package
 """
 
 import json

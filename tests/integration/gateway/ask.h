@@ -9,7 +9,7 @@
 
 #include "gateway/gateway.h"
 #include "tests/fakes/fake_inference.h"
-#include "tests/unit/telemetry/http_peer.h"
+#include "tests/unit/common/telemetry/http_peer.h"
 
 namespace baton::gateway {
 

@@ -13,7 +13,7 @@
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/gateway/ask.h"
 #include "tests/patience.h"
-#include "tests/unit/telemetry/http_peer.h"
+#include "tests/unit/common/telemetry/http_peer.h"
 
 namespace baton::gateway {
 namespace {

@@ -11,7 +11,7 @@
 #include "gateway/http/server.h"
 #include "tests/http2_frames.h"
 #include "tests/patience.h"
-#include "tests/unit/telemetry/http_peer.h"
+#include "tests/unit/common/telemetry/http_peer.h"
 
 namespace baton::gateway::http {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/unit/telemetry/http_peer.h"
+#include "tests/unit/common/telemetry/http_peer.h"
 
 namespace baton::gateway {
 

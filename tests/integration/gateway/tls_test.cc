@@ -13,7 +13,7 @@
 #include "tests/integration/gateway/tls_peer.h"
 #include "tests/integration/security/certificates.h"
 #include "tests/patience.h"
-#include "tests/unit/telemetry/http_peer.h"
+#include "tests/unit/common/telemetry/http_peer.h"
 
 namespace baton::gateway {
 namespace {

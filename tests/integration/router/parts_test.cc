@@ -262,7 +262,7 @@ std::string FolderWithTemplate(const std::string& name) {
        {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
     std::filesystem::copy_file(shipped / file, folder / file);
   }
-  std::filesystem::copy_file(BATON_SOURCE_DIR "/tests/unit/output/templates/" + name + ".jinja",
+  std::filesystem::copy_file(BATON_SOURCE_DIR "/tests/unit/text/output/templates/" + name + ".jinja",
                              folder / "chat_template.jinja");
   return folder.string();
 }

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "prefill_service/scheduler.h"
-#include "tests/unit/fetch/two_workers.h"
+#include "tests/unit/transfer/fetch/two_workers.h"
 
 namespace baton::prefill_service {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tests/unit/gguf/gguf_writer.h"
+#include "tests/unit/text/gguf/gguf_writer.h"
 #include "text/tokenizer.h"
 
 namespace baton::text {

@@ -12,7 +12,7 @@
 
 #include "common/base/digest.h"
 #include "nlohmann/json.hpp"
-#include "tests/unit/gguf/gguf_writer.h"
+#include "tests/unit/text/gguf/gguf_writer.h"
 #include "tests/unit/text/tokenizer_folders.h"
 
 namespace baton::text {

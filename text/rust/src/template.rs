@@ -18,7 +18,7 @@ pub struct Template {
 
 const NAME: &str = "chat template";
 /// Instructions in one rendering: so many, and so many for each byte of the variables' JSON, up to the most. With the templates
-/// in tests/golden/text, tests/unit/output and models, short conversations and the probes at the start take up to 941, which is
+/// in tests/golden/text, tests/unit/text/output and models, short conversations and the probes at the start take up to 941, which is
 /// 0.4% of this bound; 1,000 messages of one letter each, up to 74,607, or 2.3 a byte, take 2%, and 10,000 of them 8%.
 const FUEL: u64 = 250_000;
 const FUEL_PER_BYTE: u64 = 100;
