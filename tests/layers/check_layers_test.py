@@ -46,6 +46,11 @@ PLANTED = [
     ("router/api/planted.h", "  const Clock* const clock_;", "what null means"),
     ("common/attic/planted.h", "#include <vector>", "is in no room"),
     ("common/base/planted.cc", '#include "common/attic/planted.h"', "is in no room"),
+    ("tests/fakes/planted.h", '#include "tests/e2e/fleet.h"', "above it or beside it"),
+    ("tests/unit/text/planted.cc", '#include "tests/unit/engine/draw_check.h"', "engine is above it or beside it"),
+    ("tests/unit/engine/planted.cc", '#include "router/router.h"', "is above it"),
+    ("tests/attic/planted.h", "#include <vector>", "give tests/attic a level"),
+    ("tests/unit/attic/planted.h", "#include <vector>", "is of no folder of the root"),
 ]
 
 
@@ -78,7 +83,7 @@ class CheckLayersTest(unittest.TestCase):
             for name, line, message in PLANTED:
                 with self.subTest(file=name, line=line):
                     planted = copy / name
-                    planted.parent.mkdir(exist_ok=True)
+                    planted.parent.mkdir(parents=True, exist_ok=True)
                     planted.write_text(f"#pragma once\n{line}\n")
                     result = run(copy)
                     self.assertEqual(result.returncode, 1)

@@ -10,6 +10,7 @@
 #include "decode_service/drafting/ngram_drafter.h"
 #include "decode_service/drafting/past_answers.h"
 #include "decode_service/scheduler.h"
+#include "engine/kernels/verify_rows.h"
 
 namespace baton::decode_service::drafting {
 namespace {
@@ -32,6 +33,11 @@ Draft Guess(Drafter& drafter, const std::vector<TokenId>& tokens, size_t most) {
   EXPECT_EQ(draft.tokens.size(), draft.survival.size());
   EXPECT_TRUE(std::ranges::is_sorted(draft.survival, std::greater<>()));
   return draft;
+}
+
+// Kernels treat so many rows of a sequence as decode rows.
+TEST(DraftTest, TheLongestIsVerifiedByDecodeRows) {
+  EXPECT_GE(kernels::kMaxVerifyRows, static_cast<int64_t>(kMaxDraft) + 1);
 }
 
 TEST(NgramIndexTest, TheLongestEndOfTheContextIsFound) {

@@ -5,7 +5,6 @@
 #include <random>
 #include <set>
 
-#include "decode_service/drafting/drafter.h"
 #include "engine/kernels/cuda/plan.h"
 #include "engine/kernels/verify_rows.h"
 
@@ -136,7 +135,6 @@ TEST(CudaPlanTest, TheTableTellsEveryRow) {
 // A sequence all of whose rows are wanted is as many decode rows, whatever is beside it; a piece of a prompt
 // is not.
 TEST(CudaPlanTest, RowsOfAVerifyStepAreDecodeRows) {
-  EXPECT_GE(kMaxVerifyRows, decode_service::drafting::kMaxDraft + 1);
   std::vector<BlockId> blocks;
   for (uint32_t b = 0; b < 40; ++b) blocks.emplace_back(b + 3);
   const auto table = [&](const std::vector<int64_t>& rows, const std::vector<int64_t>& wanted, bool padded) {
