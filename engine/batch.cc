@@ -21,7 +21,7 @@ void Batch::Add(const BatchRows& rows) {
 }
 
 void Batch::AddFuture(int32_t draw, int64_t position, std::span<const BlockId> blocks) {
-  futures_.push_back({.row = static_cast<int32_t>(rows()), .draw = draw});
+  taken_.push_back({.row = static_cast<int32_t>(rows()), .draw = draw});
   const TokenId unknown(0);
   Add({.tokens = std::span(&unknown, 1), .first_position = position, .blocks = blocks, .logit_rows = 1});
 }
@@ -49,9 +49,9 @@ void Batch::Draw(const sampling::Params& params, int64_t position, const Penalty
     if (history.slot->counted() != position) {
       if (std::ssize(history.tokens) != position) return;  // one of them is a future token
       const auto prompt = static_cast<size_t>(history.prompt_tokens);
-      histories_.push_back({.slot = history.slot->index(),
-                            .prompt = history.tokens.first(prompt),
-                            .output = history.tokens.subspan(prompt)});
+      seen_.push_back({.slot = history.slot->index(),
+                       .prompt = history.tokens.first(prompt),
+                       .output = history.tokens.subspan(prompt)});
     }
     history.slot->set_counted(position + 1);
     draw.slot = history.slot->index();
@@ -74,9 +74,9 @@ void Batch::Clear() {
   shares_.clear();
   logit_rows_.clear();
   draws_.clear();
-  futures_.clear();
+  taken_.clear();
   biases_.clear();
-  histories_.clear();
+  seen_.clear();
   masks_.clear();
 }
 

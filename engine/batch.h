@@ -61,9 +61,9 @@ class Batch {
             .sequences = sequences_,
             .logit_rows = logit_rows_,
             .draws = draws_,
-            .taken = futures_,
+            .taken = taken_,
             .biases = biases_,
-            .seen = histories_,
+            .seen = seen_,
             .masks = masks_};
   }
 
@@ -73,9 +73,9 @@ class Batch {
   std::vector<SequenceShare> shares_;
   std::vector<int64_t> logit_rows_;
   std::vector<kernels::RowDraw> draws_;
-  std::vector<kernels::TakenToken> futures_;
+  std::vector<kernels::TakenToken> taken_;
   std::vector<kernels::TokenBias> biases_;
-  std::vector<kernels::SeenTokens> histories_;
+  std::vector<kernels::SeenTokens> seen_;
   std::vector<uint32_t> masks_;
 };
 

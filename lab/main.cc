@@ -7,7 +7,7 @@ int main(int argc, char** argv) {
   using namespace baton::lab;
   const baton::cli::CliContext context = baton::cli::MakeContext();
   CLI::App app("Measures how a deployment or a model does, and plans and simulates others.", "baton");
-  return RunCommands(
+  return baton::cli::RunCommands(
       app, {AddBench(app, context), AddEval(app, context), AddPlan(app, context), AddSimulate(app, context)},
       argc, argv);
 }

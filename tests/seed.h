@@ -22,7 +22,7 @@ inline uint64_t TestSeed() {
   const auto add = [&seed](std::string_view text) {
     for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211u;
   };
-  if (const testing::TestInfo* const test = testing::UnitTest::GetInstance()->current_test_info()) {
+  if (const ::testing::TestInfo* const test = ::testing::UnitTest::GetInstance()->current_test_info()) {
     add(test->test_suite_name());
     add(test->name());
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/stored_tensor.h"
 #include "text/gguf/document.h"
 
 namespace baton::model {

@@ -58,8 +58,13 @@ WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
 // the message.
 absl::Status CheckBlocks(WeightPrecision precision, int64_t cols, Range own, int64_t block);
 
-// A matrix that was converted; the view points into it, and to what the quantizer has of its columns.
+// A matrix that was converted; the view points into it, and to what the quantizer has of its columns. A
+// copy's view would point into the original, so it moves only.
 struct ConvertedMatrix {
+  ConvertedMatrix() = default;
+  ConvertedMatrix(ConvertedMatrix&&) = default;
+  ConvertedMatrix& operator=(ConvertedMatrix&&) = default;
+
   std::vector<std::byte> values;
   std::vector<float> scales;            // of each row, if quantized
   std::vector<uint8_t> factors, zeros;  // of each group of each row, of 4 bits

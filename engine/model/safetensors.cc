@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_join.h"
 #include "common/base/lfs_pointer.h"
 #include "common/base/status.h"
 #include "text/config/json_fields.h"
@@ -128,27 +126,6 @@ absl::StatusOr<std::vector<HeaderEntry>> ReadHeader(std::string_view text, std::
 }
 
 }  // namespace
-
-int64_t StoredTensor::values() const {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
-}
-
-int64_t StoredTensor::FileRow(int64_t row) const {
-  if (paired_heads == 0) return row;
-  const int64_t head_rows = shape[0] / paired_heads, half = head_rows / 2;
-  const int64_t head = row / head_rows, in_head = row % head_rows;
-  return head * head_rows + in_head % half * 2 + in_head / half;
-}
-
-std::string StoredTensor::TypeName() const {
-  if (blocks != nullptr) return std::string(blocks->name);
-  return integer_bytes == 0 ? std::string(tensor::Name(dtype))
-                            : fmt::format("{}{}", unsigned_bytes ? 'u' : 'i', 8 * integer_bytes);
-}
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  return fmt::format("[{}]", absl::StrJoin(shape.begin(), shape.end(), ", "));
-}
 
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> file,
                                                            std::string_view name) {

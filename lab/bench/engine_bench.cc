@@ -95,7 +95,8 @@ class Limits {
     const kernels::WeightView wide{numbers.data(), tensor::DType::kF32, size_.features, size_.depth};
     model::Quantizer quantizer(precision, threads);
     if (kernels_->takes_transforms()) quantizer.TransformColumns();
-    model::ConvertedMatrix converted{.view = wide};
+    model::ConvertedMatrix converted;
+    converted.view = wide;
     if (precision != WeightPrecision::kStored) {
       BATON_ASSIGN_OR_RETURN(converted, quantizer.Convert("limit", wide, {.begin = 0, .count = size_.depth},
                                                           kernels::TransformBlock(size_.depth)));

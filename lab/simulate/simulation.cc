@@ -90,7 +90,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                             .prefilled =
                                 [this](RequestRecord& record) {
                                   record.computed = events_.now();
-                                  cli::Tell(*decode_[record.decode], decode_states_[record.decode]);
+                                  Tell(*decode_[record.decode], decode_states_[record.decode]);
                                   FirstToken(record);
                                 },
                             .finished = [this](RequestRecord& record) { Finished(record); },
@@ -265,7 +265,7 @@ Simulation::Placing Simulation::Place(RequestRecord& record) {
   }
   DecodeWorker& decode = *decode_[record.decode];
   decode.Reserve(record);
-  cli::Tell(decode, decode_states_[record.decode]);
+  Tell(decode, decode_states_[record.decode]);
   if (record.prefill < 0) {
     decode.PrefillLocally(record);
     return Placing::kPlaced;
@@ -331,11 +331,11 @@ void Simulation::Computed(RequestRecord& record) {
   outcome.ship_seconds = arrives - record.computed;
   Learn(record, arrives);
   core_.policy().Observe(outcome);
-  cli::Tell(record.prefill);
+  Tell(record.prefill);
   events_.At(arrives, [this, &record] {
     FirstToken(record);
     decode_[record.decode]->Join(record);
-    cli::Tell(*decode_[record.decode], decode_states_[record.decode]);
+    Tell(*decode_[record.decode], decode_states_[record.decode]);
   });
 }
 
@@ -370,7 +370,7 @@ void Simulation::Finished(RequestRecord& record) {
   WorkerState& decode = decode_states_[record.decode];
   --decode.running;
   decode.context_tokens -= record.request->prompt_tokens;
-  cli::Tell(*decode_[record.decode], decode);
+  Tell(*decode_[record.decode], decode);
   router::placement::Outcome outcome;
   outcome.prefill = outcome.decode = decode.slot;
   outcome.output_tokens = record.request->output_tokens;
@@ -413,12 +413,11 @@ void Simulation::JoinDisk(WorkerState& state) {
 
 // The worker's event stream.
 void Simulation::Tell(int worker) {
-  if (!under_test_.shared_cache)
-    cli::Tell(prefill_[worker]->pool(), *disks_[worker], prefill_states_[worker]);
+  if (!under_test_.shared_cache) Tell(prefill_[worker]->pool(), *disks_[worker], prefill_states_[worker]);
 }
 
 void Simulation::Tell(DecodeWorker& worker, const WorkerState& state) {
-  if (model_.decode_cache) cli::Tell(worker.pool(), worker.disk(), state);
+  if (model_.decode_cache) Tell(worker.pool(), worker.disk(), state);
 }
 
 void Simulation::Tell(kv::BlockPool& pool, Disk& disk, const WorkerState& state) {

@@ -84,11 +84,11 @@ class Simulation {
   void Finished(RequestRecord& record);
   // The decode worker's forecast of hand-offs, from one whose last block came at `arrives`.
   void Learn(const RequestRecord& record, double arrives);
-  void cli::Tell(int prefill_worker);
-  void cli::Tell(DecodeWorker& worker, const WorkerState& state);
+  void Tell(int prefill_worker);
+  void Tell(DecodeWorker& worker, const WorkerState& state);
   void Introduce(router::WorkerSlot slot, uint64_t seed, double slowness = 1);
   void JoinDisk(WorkerState& state);
-  void cli::Tell(kv::BlockPool& pool, Disk& disk, const WorkerState& state);
+  void Tell(kv::BlockPool& pool, Disk& disk, const WorkerState& state);
   absl::Time Now() const { return absl::UnixEpoch() + absl::Seconds(events_.now()); }
 
   const FleetModel& model_;

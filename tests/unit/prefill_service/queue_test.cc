@@ -14,7 +14,7 @@
 namespace baton::prefill_service {
 namespace {
 
-constexpr forecast::QueueTargets kTargets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
+constexpr forecast::QueueTargets kQueueTargets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
 
 const absl::Time kStart = absl::UnixEpoch();
 
@@ -93,13 +93,13 @@ std::vector<Served> Serve(uint64_t seed, double load, bool first_come) {
       // The job that runs until `now` was taken off `waiting` when it began.
       prompt.bound = now - prompt.arrival + waiting;
       for (size_t i = next + 1; i < served.size(); ++i) {
-        if (served[i].arrival > prompt.arrival + kTargets.late) break;
+        if (served[i].arrival > prompt.arrival + kQueueTargets.late) break;
         prompt.bound += served[i].seconds;
       }
       waiting += prompt.seconds;
       queue.Add(next, first_come ? forecast::VirtualDeadline()
                                  : forecast::DeadlineOf(kStart + absl::Seconds(prompt.arrival),
-                                                        prompt.seconds, kTargets));
+                                                        prompt.seconds, kQueueTargets));
     }
     queue.Advance(kStart + absl::Seconds(now));
     const JobId id = *queue.First();
@@ -117,7 +117,7 @@ std::vector<Served> Serve(uint64_t seed, double load, bool first_come) {
 TEST(QueueTest, NobodyStarves) {
   const uint64_t seed = TestSeed();
   for (const double load : {0.7, 0.95, 1.5}) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ", load " << load);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << load);
     for (const Served& prompt : Serve(seed, load, false)) {
       ASSERT_LE(prompt.began - prompt.arrival, prompt.bound + 1e-6)
           << "of " << prompt.seconds << " s at " << prompt.arrival;
@@ -130,7 +130,7 @@ TEST(QueueTest, NobodyStarves) {
 TEST(QueueTest, MoreMeetTheTargetAndTheSlowestPayLittle) {
   const uint64_t seed = TestSeed();
   for (const double load : {0.6, 0.8}) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ", load " << load);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << load);
     const auto judge = [&](bool first_come) {
       std::vector<double> ttft;
       for (const Served& prompt : Serve(seed, load, first_come)) ttft.push_back(prompt.ttft());
