@@ -18,6 +18,7 @@
 #include "cli/serve/child.h"
 #include "common/base/check.h"
 #include "common/base/secret.h"
+#include "tests/e2e/fleet.h"
 #include "tests/integration/security/certificates.h"
 #include "tests/patience.h"
 
@@ -30,9 +31,8 @@ using ::testing::Not;
 using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
-constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr char kBaton[] = BATON_BINARY_DIR "/bin/baton";
-constexpr int kPatienceMs = Scaled(240'000);
+constexpr int kBatonPatienceMs = Scaled(240'000);
 constexpr char kPromptSecret[] = "Zanzibar";
 
 struct Outcome {
@@ -57,7 +57,7 @@ Outcome RunBaton(const Arguments& arguments) {
   while (!status.has_value()) {
     pollfd fds[3] = {
         {child->ended_fd(), POLLIN, 0}, {child->output_fd(), POLLIN, 0}, {child->error_fd(), POLLIN, 0}};
-    BATON_CHECK(poll(fds, 3, kPatienceMs) > 0) << "baton does not end";
+    BATON_CHECK(poll(fds, 3, kBatonPatienceMs) > 0) << "baton does not end";
     read_all();
     status = child->Reap();
   }
@@ -133,7 +133,8 @@ class SecurityE2eTest : public ::testing::Test {
     std::string line;
     while (line.find('\n') == std::string::npos) {
       pollfd fds[2] = {{serve_->output_fd(), POLLIN, 0}, {serve_->ended_fd(), POLLIN, 0}};
-      BATON_CHECK(poll(fds, 2, kPatienceMs) > 0 && fds[1].revents == 0) << "serve is not ready: " << Logs();
+      BATON_CHECK(poll(fds, 2, kBatonPatienceMs) > 0 && fds[1].revents == 0)
+          << "serve is not ready: " << Logs();
       char buffer[4096];
       for (ssize_t n; (n = read(serve_->output_fd(), buffer, sizeof(buffer))) > 0;) {
         line.append(buffer, static_cast<size_t>(n));
@@ -229,7 +230,7 @@ TEST_F(SecurityE2eTest, TenantsKeepApartStrangersKeepOutAndLogsKeepSilent) {
   serve_->Signal(SIGTERM);
   while (!serve_->Reap().has_value()) {
     pollfd ended = {serve_->ended_fd(), POLLIN, 0};
-    ASSERT_GT(poll(&ended, 1, kPatienceMs), 0) << "serve does not end";
+    ASSERT_GT(poll(&ended, 1, kBatonPatienceMs), 0) << "serve does not end";
   }
   const std::string logs = Logs();
   EXPECT_THAT(logs, HasSubstr("tenants.json: 2 tenants")) << "the control: these are the logs";

@@ -285,7 +285,7 @@ TEST(BenchTest, CtrlCStillReports) {
   FakeInference server({.generate = [&](const v1::GenerateRequest&) {
     return AnswerWith({1}, 1, count++ < 2 ? absl::ZeroDuration() : absl::InfiniteDuration());
   }});
-  BatonOnTerminal baton(
+  cli::BatonOnTerminal baton(
       {"bench", "--server", server.address(), "-c", "1", "--requests", "10", "--output-tokens", "1"});
   ASSERT_TRUE(baton.WaitFor("2/10")) << baton.seen();
   baton.Type("\x03");
