@@ -29,7 +29,7 @@ int Run(const std::string& model, const std::vector<std::string>& weights,
       return false;
     }
     std::printf("%s: %s\n", what.c_str(),
-                Describe(cli::Compare(**stored, **other, texts, device::UsableCores())).c_str());
+                Describe(lab::Compare(**stored, **other, texts, device::UsableCores())).c_str());
     std::fflush(stdout);
     return true;
   };

@@ -111,14 +111,14 @@ TEST(HistoryStyleTest, OfTemplatesInUse) {
       {"golden/text/templates/llama3_style.jinja", kLate},
       {"golden/text/templates/mistral_style.jinja", kFirstAlone},
       {"golden/text/templates/qwen_style.jinja", kAll},
-      {"unit/output/templates/deepseek_v31.jinja", {.raw_arguments = true}},
-      {"unit/output/templates/glm45.jinja", kLate},
-      {"unit/output/templates/gpt_oss.jinja", kLate},
-      {"unit/output/templates/kimi_k2.jinja", kAll},
-      {"unit/output/templates/mistral_v11.jinja", {}},
-      {"unit/output/templates/qwen3_coder.jinja", kLate},
-      {"unit/output/templates/qwen3_thinking.jinja", kAll},
-      {"unit/output/templates/r1_distill.jinja", {.raw_arguments = true}},
+      {"unit/text/output/templates/deepseek_v31.jinja", {.raw_arguments = true}},
+      {"unit/text/output/templates/glm45.jinja", kLate},
+      {"unit/text/output/templates/gpt_oss.jinja", kLate},
+      {"unit/text/output/templates/kimi_k2.jinja", kAll},
+      {"unit/text/output/templates/mistral_v11.jinja", {}},
+      {"unit/text/output/templates/qwen3_coder.jinja", kLate},
+      {"unit/text/output/templates/qwen3_thinking.jinja", kAll},
+      {"unit/text/output/templates/r1_distill.jinja", {.raw_arguments = true}},
   };
   for (const auto& [file, style] : files) EXPECT_EQ(StyleOfFile(file), style) << file;
 }
