@@ -40,9 +40,14 @@ CliContext MakeContext() {
   return context;
 }
 
+std::unique_ptr<CLI::App> MakeApp(const std::string& description) {
+  auto app = std::make_unique<CLI::App>(description, "baton");
+  app->require_subcommand(1);
+  app->set_help_all_flag("--help-all", "Print all options and exit");  // commands that are added get it, too
+  return app;
+}
+
 int RunCommands(CLI::App& app, const std::vector<Command>& commands, int argc, char** argv) {
-  app.require_subcommand(1);
-  app.set_help_all_flag("--help-all", "Print all options and exit");  // of every command, too
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "cli/commands.h"
@@ -12,6 +14,9 @@ namespace baton::cli {
 // The process's binaries and terminals, and the relay that commands start for `--model DIR`. Once, first in
 // main().
 CliContext MakeContext();
+
+// The application that commands are added to; it is called `baton`.
+std::unique_ptr<CLI::App> MakeApp(const std::string& description);
 
 // Parses and runs one of the commands. Returns the exit code, which is a failure's if standard output could
 // not be written.

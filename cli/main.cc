@@ -21,7 +21,9 @@ int main(int argc, char** argv) {
   using namespace baton::cli;
   const CliContext context = MakeContext();
   if (const int failed = HandOver(context.binary_folder, argc, argv)) return failed;
-  CLI::App app("Baton serves language models: prefill and decode apart, KV handed over in between.", "baton");
+  const auto made =
+      MakeApp("Baton serves language models: prefill and decode apart, KV handed over in between.");
+  CLI::App& app = *made;
   app.footer(kExamples);
   const std::vector<Command> commands = {
       AddServe(app, context),   AddChat(app, context),   AddGenerate(app, context),

@@ -6,7 +6,9 @@
 int main(int argc, char** argv) {
   using namespace baton::lab;
   const baton::cli::CliContext context = baton::cli::MakeContext();
-  CLI::App app("Measures how a deployment or a model does, and plans and simulates others.", "baton");
+  const auto made =
+      baton::cli::MakeApp("Measures how a deployment or a model does, and plans and simulates others.");
+  CLI::App& app = *made;
   return baton::cli::RunCommands(
       app, {AddBench(app, context), AddEval(app, context), AddPlan(app, context), AddSimulate(app, context)},
       argc, argv);
