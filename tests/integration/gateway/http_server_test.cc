@@ -475,7 +475,9 @@ TEST(HttpServerTest, AWildcardIsOfBothFamilies) {
 }
 
 TEST(HttpServerTest, AnAddressThatIsNoneOrTaken) {
-  EXPECT_TRUE(absl::IsInvalidArgument(Server::Start({.listen = "nowhere"}, Echo).status()));
+  for (const char* address : {"nowhere", "127.0.0.1:", "127.0.0.1:65536", "unix:/tmp/socket"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(Server::Start({.listen = address}, Echo).status())) << address;
+  }
   const auto server = Start();
   EXPECT_TRUE(absl::IsUnavailable(Server::Start({.listen = server->address()}, Echo).status()));
 }
