@@ -109,9 +109,9 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .max_tokens = 64,
                      .proof = {"Safety: Controversial", "Categories:"}});
   // Granite Guardian 3.3: "<score> yes </score>", without its thoughts, which the template leaves out unless
-  // asked. https://huggingface.co/ibm-granite/granite-guardian-3.3-8b
-  // No prompt of it was at hand: that the template reads `guardian_config` and has these words is not proven,
-  // and the one word of the proof is in other templates, too.
+  // asked; `guardian_config` as in evaluation/models/granite_guardian_3_3.py of
+  // https://github.com/ibm-granite/granite-guardian. No prompt of it was at hand: the one word of the proof
+  // is in other templates, too.
   formats.push_back({.name = "granite_guardian_3_3",
                      .questions = {{.category = "harm",
                                     .variable = "guardian_config",
