@@ -109,8 +109,8 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .max_tokens = 64,
                      .proof = {"Safety: Controversial", "Categories:"}});
   // Granite Guardian 3.3: "<score> yes </score>", without its thoughts, which the template leaves out unless
-  // asked; `guardian_config` as in evaluation/models/granite_guardian_3_3.py of
-  // https://github.com/ibm-granite/granite-guardian. No prompt of it was at hand: the one word of the proof
+  // asked. `guardian_config` is as the vendor's own evaluation sets it
+  // (https://github.com/ibm-granite/granite-guardian). No prompt of it was at hand: the one word of the proof
   // is in other templates, too.
   formats.push_back({.name = "granite_guardian_3_3",
                      .questions = {{.category = "harm",
