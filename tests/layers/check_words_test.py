@@ -21,6 +21,7 @@ class CheckWords(unittest.TestCase):
 
     def test_how_a_comment_begins(self):
         self.assertEqual(list(words.elliptic("// Of the tenants.\nint a;\n  // The tenants.\n// Of them all.\n\n/// What it is\nint b;  // Of it\n")), [1, 6])
+        self.assertEqual(list(words.elliptic("#pragma once\n// Who asks.\n\n# Names.\n# Of them all.\n")), [2])
         self.assertEqual(list(words.elliptic("// Offers stand here.\n// Whoever asks.\n\n// Whether it is there.\n")), [4])
 
     def test_how_long_a_line_is(self):

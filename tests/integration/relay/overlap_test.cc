@@ -196,7 +196,7 @@ TEST_F(OverlapTest, AStopTokenEndsTheAnswerThoughItsNextRowIsUnderWay) {
   EXPECT_GT(relay.decode().pool().counts().held, 0) << "the row in vain still writes there";
   relay.RunUntilIdle();
   relay.ExpectNothingHeld();
-  // KV computed in vain is in nobody's cache.
+  // KV of the row behind the answer's end is in no cache.
   relay.Ask(prompt, {.temperature = 1, .seed = 3}, 30, other, {"a"});
   relay.RunUntilIdle();
   EXPECT_EQ(other.tokens, whole);
