@@ -298,8 +298,8 @@ std::unique_ptr<Kernels> MakeReferenceKernels();
 struct CpuOptions {
   // Threads, the caller's included; 0 takes all cores that the process may use.
   int threads = 0;
-  // Instruction set to use: "" picks the best, else "avx512vnni", "avx512", "avx2" or "baseline" (tests
-  // compare them).
+  // Instruction set to use: "" picks the fastest, else "amx", "avx512vnni", "avx512", "avx2" or
+  // "baseline" (tests compare them).
   std::string isa;
   // Null: `threads` are its own. Otherwise it computes on the cores that the share has; outlives the kernels.
   device::CoreShare* cores = nullptr;

@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "common/base/check.h"
+#include "engine/kernels/cpu/amx_tiles.h"
 #include "engine/kernels/cpu/attention_tile.h"
+#include "engine/kernels/cpu/bf16_amx.h"
 #include "engine/kernels/cpu/bf16_attention.h"
 #include "engine/kernels/cpu/bf16_tiles.h"
 #include "engine/kernels/cpu/i8_tiles.h"
@@ -91,7 +93,7 @@ void Score(int rows, const float* q, int head_dim, const Blocks& keys, int first
 
 // A query as the tiles of its product want it: the head of a row and integers of up to 16 bits, or floats.
 constexpr int64_t kMostQueryBytes = kMaxHeadDim * sizeof(float);
-static_assert(sizeof(IntegerRowHead) + 2 * kMaxHeadDim <= kMostQueryBytes);
+static_assert(kIntegersAt + 2 * kMaxHeadDim <= kMostQueryBytes);
 
 // One pass of a query tile over its KV. About 190 KB, on the stack of the thread that runs it.
 struct Pass {
@@ -99,13 +101,14 @@ struct Pass {
   HWY_ALIGN float q[kQueryTile * kMaxHeadDim];
   HWY_ALIGN float out[kQueryTile * kMaxHeadDim];  // as OutPanel says
   // Scores, then probabilities, of the vectors at work.
-  HWY_ALIGN float scores[kSideBySide * kTileTokens];
+  HWY_ALIGN float scores[kQueryTile * kTileTokens];
   HWY_ALIGN float sum[kQueryTile * kSumLanes];
   float max[kQueryTile];
   Range range[kQueryTile];
   int head_dim;
   KvProduct of_keys, of_values;
   const AttentionTiles* tiles;
+  const BF16Way* bf16;
   // For products that are not of floats: q as they want it, and the tile of KV in integers that is at work.
   HWY_ALIGN std::byte q_rows[kQueryTile * kMostQueryBytes];
   int64_t q_stride;
@@ -255,13 +258,12 @@ Range SeenByAny(const Range* range, int count) {
 }
 
 // out += the values in bfloat16, by weights [rows][64], which are 0 but for tokens in `range`.
-void MixRounded(const AttentionTiles& tiles, const float* weights, Range range, int rows,
-                const Blocks& values, int head_dim, float* out) {
-  HWY_ALIGN std::byte x[kSideBySide * kTileTokens * sizeof(float)];
-  const int64_t stride = kTileTokens / kBF16Block * tiles.bf16_rows->x_block_bytes;
-  for (int r = 0; r < rows; ++r)
-    tiles.bf16_rows->round(weights + r * kTileTokens, kTileTokens, x + r * stride);
-  tiles.bf16->mix({.rows = rows,
+void MixRounded(const BF16Way& way, const float* weights, Range range, int rows, const Blocks& values,
+                int head_dim, float* out) {
+  HWY_ALIGN std::byte x[kQueryTile * kTileTokens * sizeof(float)];
+  const int64_t stride = kTileTokens / kBF16Block * way.x_block_bytes;
+  for (int r = 0; r < rows; ++r) way.round(weights + r * kTileTokens, kTileTokens, x + r * stride);
+  way.passes->mix({.rows = rows,
                    .x = x,
                    .x_stride = stride,
                    .range = range,
@@ -283,14 +285,14 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Block
             (any.end + kBlockTokens - 1) / kBlockTokens, pass.scores);
       break;
     case KvProduct::kBF16:
-      pass.tiles->bf16->score({.rows = rows,
-                               .x = q_rows,
-                               .x_stride = pass.q_stride,
-                               .head_dim = head_dim,
-                               .keys = &keys,
-                               .first_block = any.begin / kBlockTokens,
-                               .end_block = (any.end + kBlockTokens - 1) / kBlockTokens,
-                               .scores = pass.scores});
+      pass.bf16->passes->score({.rows = rows,
+                                .x = q_rows,
+                                .x_stride = pass.q_stride,
+                                .head_dim = head_dim,
+                                .keys = &keys,
+                                .first_block = any.begin / kBlockTokens,
+                                .end_block = (any.end + kBlockTokens - 1) / kBlockTokens,
+                                .scores = pass.scores});
       break;
     case KvProduct::kInteger:
       ScoreIntegers(*pass.tiles->integers, q_rows, pass.q_stride, rows, head_dim, pass.tile, pass.scores);
@@ -309,7 +311,7 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Block
     case KvProduct::kFloat:
       return MixFloats(rows, pass.scores, range, values, head_dim, out);
     case KvProduct::kBF16:
-      return MixRounded(*pass.tiles, pass.scores, any, rows, values, head_dim, out);
+      return MixRounded(*pass.bf16, pass.scores, any, rows, values, head_dim, out);
     case KvProduct::kInteger:
       return MixIntegers(*pass.tiles->integers, pass.scores, range, rows, head_dim, pass.tile, out);
   }
@@ -332,7 +334,8 @@ void AttendAll(Pass& pass, int count, tensor::DType key_dtype, tensor::DType val
   const int head_dim = pass.head_dim;
   if (pass.of_keys == KvProduct::kInteger) UnpackKeys(key_dtype, keys, head_dim, pass.tile);
   if (pass.of_values == KvProduct::kInteger) UnpackValues(value_dtype, values, head_dim, pass.tile);
-  const int together = ZerosSpoil(pass, count, values) ? 1 : kSideBySide;
+  const bool rounded = pass.of_keys == KvProduct::kBF16 && pass.of_values == KvProduct::kBF16;
+  const int together = ZerosSpoil(pass, count, values) ? 1 : rounded ? pass.bf16->rows : kSideBySide;
   for (int first = 0; first < count; first += together) {
     AttendTile(pass, first, HWY_MIN(together, count - first), keys, values);
     keys.ahead = values.ahead = false;  // once per tile is enough
@@ -343,7 +346,7 @@ void AttendAll(Pass& pass, int count, tensor::DType key_dtype, tensor::DType val
 void PrepareQuery(Pass& pass, int i) {
   const float* q = pass.q + i * pass.head_dim;
   std::byte* const row = pass.q_rows + i * pass.q_stride;
-  if (pass.of_keys == KvProduct::kBF16) pass.tiles->bf16_rows->round(q, pass.head_dim, row);
+  if (pass.of_keys == KvProduct::kBF16) pass.bf16->round(q, pass.head_dim, row);
   if (pass.of_keys == KvProduct::kInteger) {
     const IntegerKernel& rows = *pass.tiles->integer_rows;
     rows.quantize(q, pass.head_dim, rows.largest(q, pass.head_dim), row);
@@ -359,7 +362,9 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const AttentionTi
   const int head_dim = queries.stored_dim;
   pass.head_dim = head_dim;
   pass.tiles = &tiles;
-  pass.q_stride = pass.of_keys == KvProduct::kBF16 ? BF16Blocks(head_dim) * tiles.bf16_rows->x_block_bytes
+  const bool rounded = pass.of_keys == KvProduct::kBF16 && pass.of_values == KvProduct::kBF16;
+  pass.bf16 = rounded && queries.count >= kManyVectors ? &tiles.bf16_many : &tiles.bf16;
+  pass.q_stride = pass.of_keys == KvProduct::kBF16 ? BF16Blocks(head_dim) * pass.bf16->x_block_bytes
                                                    : tiles.integer_rows->row_bytes(head_dim);
   // Sums of rows of a panel that a head lacks are computed, but not read.
   if (pass.of_values == KvProduct::kInteger && head_dim % kPanelRows != 0)
@@ -483,10 +488,23 @@ const BF16Attention& BF16AttentionFor(Isa isa, const BF16Tiles& tiles) {
 
 AttentionTiles AttentionTilesFor(Isa isa) {
   const BF16Tiles& bf16 = BF16TilesFor(isa);
-  return {.integer_rows = I8Format().IntegersFor(isa),
-          .integers = &I8TilesFor(isa),
-          .bf16_rows = &bf16,
-          .bf16 = &BF16AttentionFor(isa, bf16)};
+  AttentionTiles tiles = {.integer_rows = I8Format().IntegersFor(isa),
+                          .integers = &I8TilesFor(isa),
+                          .bf16 = {.rows = kSideBySide,
+                                   .x_block_bytes = bf16.x_block_bytes,
+                                   .round = bf16.round,
+                                   .passes = &BF16AttentionFor(isa, bf16)},
+                          .bf16_many = {}};
+  tiles.bf16_many = tiles.bf16;
+#if defined(__x86_64__)
+  if (isa == Isa::kAmx && BF16AmxIsBetter()) {
+    tiles.bf16_many = {.rows = kQueryTile,
+                       .x_block_bytes = kTileRowBytes,
+                       .round = &BF16AmxRound,
+                       .passes = &kBF16AmxAttention};
+  }
+#endif
+  return tiles;
 }
 
 Attend AttendFor(Isa isa) { return BATON_FOR_ISA(isa, AttendWith); }

@@ -25,6 +25,8 @@ namespace baton::kernels::cpu {
 inline constexpr int kMaxHeadDim = 256;
 // Query vectors that share one pass over the KV.
 inline constexpr int kQueryTile = 48;
+// Query vectors from which on it pays to bring KV into another form for them.
+inline constexpr int kManyVectors = 12;
 
 // Where one head's KV of a sequence lies.
 struct PagedHead {
@@ -79,14 +81,20 @@ std::string_view Numerics(KvProduct product);
 
 struct IntegerKernel;
 struct I8Tiles;
-struct BF16Tiles;
 struct BF16Attention;
+// BF16Way is how KV in bfloat16 is multiplied.
+struct BF16Way {
+  int rows;               // query vectors that go through a tile together, at most
+  int64_t x_block_bytes;  // of a block of 32 numbers of a query, or of probabilities, rounded
+  void (*round)(const float* x, int64_t cols, std::byte* row);
+  const BF16Attention* passes;
+};
 // AttentionTiles has what an instruction set multiplies KV with that is not float32.
 struct AttentionTiles {
   const IntegerKernel* integer_rows;  // quantizes queries
   const I8Tiles* integers;
-  const BF16Tiles* bf16_rows;  // rounds queries and probabilities
-  const BF16Attention* bf16;
+  BF16Way bf16;
+  BF16Way bf16_many;  // for kManyVectors or more, if keys and values are in bfloat16
 };
 // Returns those of an instruction set, for attention of the same one.
 AttentionTiles AttentionTilesFor(Isa isa);

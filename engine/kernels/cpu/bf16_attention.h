@@ -21,9 +21,9 @@
 
 namespace baton::kernels::cpu {
 
-// Rows of `x`, as BF16Tiles::round leaves them, `x_stride` bytes apart.
+// Rows of `x`, as BF16Way::round leaves them, `x_stride` bytes apart.
 struct BF16Scores {
-  int rows;  // 1..kSideBySide
+  int rows;  // 1..BF16Way::rows
   const std::byte* x;
   int64_t x_stride;
   int head_dim;
@@ -32,7 +32,7 @@ struct BF16Scores {
   float* scores;               // [rows][64]
 };
 struct BF16Mix {
-  int rows;            // 1..kSideBySide
+  int rows;            // 1..BF16Way::rows
   const std::byte* x;  // [rows][64]: 0 for what a row does not see
   int64_t x_stride;
   TokenRange range;  // that any of the rows sees: nothing else is read
@@ -50,6 +50,8 @@ struct BF16Attention {
 #if defined(__x86_64__)
 // With VDPBF16PS, of the rows of kBF16DotTiles.
 extern const BF16Attention kBF16DotAttention;
+// With TDPBF16PS, of rows of bf16_amx.h.
+extern const BF16Attention kBF16AmxAttention;
 #endif
 
 }  // namespace baton::kernels::cpu

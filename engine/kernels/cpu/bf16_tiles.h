@@ -14,8 +14,8 @@
 //
 // A number below 2^-126 counts as a zero of its sign, wherever one is read or made (FlushesDenormals). The
 // payload of a NaN is not defined. VDPBF16PS computes a word's part of A or B, the high half first; TDPBF16PS
-// computes A and B of pairs (k, k + 16), which another layout would give it; float32 multiply-adds have the
-// same bits. Every output depends on its own row of x alone.
+// computes A and B of words of columns k and k + 16 (bf16_amx.h); float32 multiply-adds have the same bits.
+// Every output depends on its own row of x alone.
 #pragma once
 
 #include <cstddef>
@@ -94,10 +94,16 @@ extern const BF16Tiles kBF16DotTiles;
 bool HasBF16Dot();
 #endif
 
+#if defined(__x86_64__)
+// True if tiles of AMX (bf16_amx.h) give the bits of multiply-adds on this processor, and sooner. Only for
+// processors that have them. The first call tries them, which takes some milliseconds.
+bool BF16AmxIsBetter();
+#endif
+
 // Returns the tiles that run multiply-adds of float32.
 const BF16Tiles& BF16MultiplyAddTiles(Isa isa);
-// Returns the fastest tiles that give the bits of those. The first call for kAvx512Vnni tries the processor,
-// which takes less than a millisecond.
+// Returns the fastest tiles that give the bits of those. The first call for kAvx512Vnni or kAmx tries the
+// processor, which takes some milliseconds.
 const BF16Tiles& BF16TilesFor(Isa isa);
 
 }  // namespace baton::kernels::cpu

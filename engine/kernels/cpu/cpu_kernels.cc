@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "common/base/status.h"
 #include "engine/device/thread_pool.h"
 #include "engine/kernels/collective.h"
+#include "engine/kernels/cpu/amx.h"
 #include "engine/kernels/cpu/attention.h"
 #include "engine/kernels/cpu/elementwise.h"
 #include "engine/kernels/cpu/experts.h"
@@ -19,6 +21,7 @@
 #include "engine/kernels/cpu/panels.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv/store/kv_codec.h"
+#include "spdlog/spdlog.h"
 
 namespace baton::kernels {
 namespace {
@@ -128,9 +131,10 @@ class CpuKernels final : public Kernels {
     }
   }
 
-  // task(panel, first row, rows) for every panel and, where there are few panels, slices of the rows.
+  // task(panel, count, first row, rows) for `together` panels at a time and, where there are few panels,
+  // slices of the rows.
   template <typename Task>
-  void ForPanels(const Panels& panels, int64_t rows, const Task& task);
+  void ForPanels(const Panels& panels, int together, int64_t rows, const Task& task);
   // The rows of x as the product with `panels` wants them, valid until the next call. largest [x.rows], or
   // null: of each row itself.
   cpu::PreparedRows Prepare(Matrix x, const Panels& panels, const int32_t* largest);
@@ -145,9 +149,9 @@ class CpuKernels final : public Kernels {
   device::ThreadPool pool_;
   cpu::ExpertProducts experts_{elementwise_, pool_};
   // Scratch of the current product.
-  std::vector<std::byte> prepared_;  // rows of x
-  std::vector<int32_t> largest_;     // of each of them
-  std::vector<int32_t> sums_;        // [rows of x][rows of w]
+  cpu::PreparedMemory prepared_;  // rows of x
+  std::vector<int32_t> largest_;  // of each of them
+  std::vector<int32_t> sums_;     // [rows of x][rows of w]
 };
 
 const Panels& Own(const PackedMatrix& matrix) { return static_cast<const Panels&>(matrix); }
@@ -222,9 +226,10 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
     }
     return;
   }
-  ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
+  const int together = x.rows >= cpu::kManyRows ? panels.together() : 1;
+  ForPanels(panels, together, x.rows, [&](int64_t panel, int count, int64_t first, int64_t rows) {
     panels.Multiply(
-        panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), prepared.From(first)));
+        panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), prepared.From(first), count));
   });
 }
 
@@ -243,7 +248,7 @@ void CpuKernels::MatMulSum(Matrix x, const PackedMatrix& w, std::span<const floa
   const cpu::PreparedRows prepared = Prepare(x, panels, largest_.data());
   sums_.resize(static_cast<size_t>(x.rows * panels.rows()));
   const auto each_panel = [&](const auto& task) {
-    ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
+    ForPanels(panels, 1, x.rows, [&](int64_t panel, int, int64_t first, int64_t rows) {
       task(panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), prepared.From(first)),
            sums_.data() + first * panels.rows() + panel * cpu::kPanelRows);
     });
@@ -255,25 +260,25 @@ void CpuKernels::MatMulSum(Matrix x, const PackedMatrix& w, std::span<const floa
 }
 
 template <typename Task>
-void CpuKernels::ForPanels(const Panels& panels, int64_t rows, const Task& task) {
+void CpuKernels::ForPanels(const Panels& panels, int together, int64_t rows, const Task& task) {
   constexpr int64_t kFewestRows = 24;
-  const int64_t wanted = 4 * pool_.threads();
-  const int64_t slices = std::clamp<int64_t>((wanted + panels.panels() - 1) / panels.panels(), 1,
-                                             std::max<int64_t>(1, rows / kFewestRows));
-  For(panels.panels() * slices, rows * panels.cols() * panels.rows(), [&](int64_t i) {
-    const int64_t slice = i % slices;
+  const int64_t wanted = 4 * pool_.threads(), groups = (panels.panels() + together - 1) / together;
+  const int64_t slices =
+      std::clamp<int64_t>((wanted + groups - 1) / groups, 1, std::max<int64_t>(1, rows / kFewestRows));
+  For(groups * slices, rows * panels.cols() * panels.rows(), [&](int64_t i) {
+    const int64_t slice = i % slices, panel = i / slices * together;
     const int64_t first = slice * rows / slices, end = (slice + 1) * rows / slices;
-    task(i / slices, first, end - first);
+    task(panel, static_cast<int>(std::min<int64_t>(together, panels.panels() - panel)), first, end - first);
   });
 }
 
 cpu::PreparedRows CpuKernels::Prepare(Matrix x, const Panels& panels, const int32_t* largest) {
   const int64_t stride = panels.row_bytes();
-  prepared_.resize(std::max(prepared_.size(), static_cast<size_t>(x.rows * stride)));
+  std::byte* const rows = prepared_.Take(x.rows * stride);
   For(x.rows, x.rows * x.cols, [&](int64_t r) {
-    panels.Prepare(x.row(r), largest == nullptr ? nullptr : largest + r, prepared_.data() + r * stride);
+    panels.Prepare(x.row(r), largest == nullptr ? nullptr : largest + r, rows + r * stride);
   });
-  return {prepared_.data(), stride};
+  return {rows, stride};
 }
 
 void CheckSequence(const SequenceRows& sequence, int64_t rows) {
@@ -422,6 +427,10 @@ void CpuKernels::SwiGlu(Matrix gate_up, Matrix out) {
 absl::StatusOr<std::unique_ptr<Kernels>> MakeCpuKernels(const CpuOptions& options) {
   if (options.threads < 0) return absl::InvalidArgumentError("threads must be 0 (all cores) or more");
   BATON_ASSIGN_OR_RETURN(const cpu::Isa isa, cpu::ChooseIsa(options.isa));
+  static std::once_flag told;
+  if (options.isa.empty() && !cpu::Amx().warning.empty()) {
+    std::call_once(told, [] { spdlog::warn("{}", cpu::Amx().warning); });
+  }
   const int threads = options.threads == 0 ? device::UsableCores() : options.threads;
   return std::make_unique<CpuKernels>(isa, threads, options.cores);
 }

@@ -273,7 +273,7 @@ void ExpertProducts::RunSome(Matrix x, Choices choices, const ExpertLayer& layer
     values.resize(std::max(values.size(), static_cast<size_t>(size)));
   };
   if (floats) grow(x_, slots * x_cols_);
-  grow(prepared_, slots * row_bytes_);
+  prepared_.Take(slots * row_bytes_);
   grow(gate_up_, slots * 2 * widest_);
   grow(activated_, slots * widest_);
   grow(given_, slots * hidden);

@@ -73,7 +73,7 @@ class ExpertProducts {
   std::vector<int64_t> some_slots_;  // of the groups of a product
   std::vector<float> scores_;        // of a row of logits
   std::vector<float> x_;             // [slots][x_cols_]: what goes into a product
-  std::vector<std::byte> prepared_;  // or these [slots][row_bytes_]
+  PreparedMemory prepared_;          // or these [slots][row_bytes_]
   std::vector<float> gate_up_;       // [slots][2 widest]
   std::vector<float> activated_;     // [slots][widest]
   std::vector<float> given_;         // [slots][hidden]

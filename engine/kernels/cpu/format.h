@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/kernels/cpu/isa.h"
 #include "engine/kernels/weight_view.h"
@@ -28,6 +29,8 @@ namespace baton::kernels::cpu {
 inline constexpr int kPanelRows = 64;
 // Panels side by side for one row of x, where vectors have 16 lanes (WeightFormat::Abreast).
 inline constexpr int kFloatPanelsAbreast = 2;
+// Panels side by side for many rows of x, by tiles of AMX (WeightFormat::Together), and how many are many.
+inline constexpr int kTilePanelsTogether = 4, kManyRows = 64;
 
 // Rows of x as a RowKernel, or an IntegerKernel's `quantize`, left them.
 struct PreparedRows {
@@ -37,8 +40,27 @@ struct PreparedRows {
   PreparedRows From(int64_t row) const { return {data + row * stride, stride}; }
 };
 
-// Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n]. Or one row of x
-// against several panels that lie behind one another, side by side (WeightFormat::Abreast).
+// Room for prepared rows, whose strides are whole lines of a cache: they begin with a line, each.
+class PreparedMemory {
+ public:
+  // Room for `bytes` at least; what was there is lost.
+  std::byte* Take(int64_t bytes) {
+    const auto lines = static_cast<size_t>((bytes + kLineBytes - 1) / kLineBytes);
+    if (lines > lines_.size()) lines_ = std::vector<Line>(lines);
+    return data();
+  }
+  std::byte* data() { return lines_.data()->bytes; }
+
+ private:
+  static constexpr int64_t kLineBytes = 64;
+  struct alignas(kLineBytes) Line {
+    std::byte bytes[kLineBytes];
+  };
+  std::vector<Line> lines_;
+};
+
+// Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n]. Or one row of x, or
+// many, against several panels that lie behind one another (WeightFormat::Abreast, Together).
 struct PanelProduct {
   const float* x;  // [rows][x_stride], the first `depth` of each row count
   int64_t x_stride;
@@ -68,7 +90,7 @@ struct PanelProduct {
 
 // RowKernel makes of a row of x what a product reads. Any thread.
 struct RowKernel {
-  // Bytes of a row of so many columns.
+  // Bytes of a row of so many columns: whole lines of a cache.
   int64_t (*bytes)(int64_t cols);
   // Writes the row of x [cols] to `row`: all of its bytes, aligned to 4.
   void (*write)(const float* x, int64_t cols, std::byte* row);
@@ -78,7 +100,7 @@ struct RowKernel {
 // that are split over ranks takes `largest` of the whole row, and adds up the ranks' sums, before `finish`:
 // it then has the bits of the product that was never split.
 struct IntegerKernel {
-  // Bytes of a quantized row of so many columns.
+  // Bytes of a quantized row of so many columns: whole lines of a cache.
   int64_t (*row_bytes)(int64_t cols);
   // The largest magnitude in x [cols], as the bits of a float: their order as integers is that of the
   // magnitudes, with infinity and NaN at the end.
@@ -117,6 +139,9 @@ class WeightFormat {
   // Panels that the product takes side by side for one row of x: what it does is wait for memory, and several
   // streams of it are read faster than one.
   virtual int Abreast(Isa isa) const = 0;
+  // Panels that the product takes together for kManyRows rows of x or more: a block of those rows is read for
+  // all of them while it is in a cache, and rows of the output are written in longer pieces.
+  virtual int Together(Isa) const { return 1; }
   // Null, or what makes the rows that the product wants.
   virtual const RowKernel* RowsFor(Isa isa) const { return nullptr; }
   // Null, or what quantizes them.

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/tensor/dtype.h"
+#include "engine/kernels/cpu/bf16_amx.h"
 #include "engine/kernels/cpu/bf16_tiles.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -179,8 +180,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Rows of x that go through a panel together: their sums take 24 KiB.
-constexpr int64_t kChunkRows = 96;
+// Rows of x that go through a panel together: their sums take 24 KiB, or, for tiles of AMX, which take
+// several panels, 256 KiB.
+constexpr int64_t kChunkRows = 96, kAmxChunkRows = 256;
 // Blocks of a panel in one go when several tiles share them: 16 KiB of weights, half of a first-level cache.
 constexpr int64_t kSliceBlocks = 4;
 
@@ -244,22 +246,39 @@ void MultiplyAbreast(const BF16Tiles& tiles, const PanelProduct& job) {
   std::copy_n(sums, job.width, job.out);
 }
 
-template <Isa isa>
-void Multiply(const PanelProduct& job) {
-  const BF16Tiles& tiles = BF16TilesFor(isa);
-  const FlushesDenormals flushes;
-  if (job.rows == 1) return MultiplyAbreast(tiles, job);
+// Computes a product, of whose rows add(first, rows, sums) adds some to C, [panels][rows][64].
+template <int64_t kRows, int kPanels, typename Add>
+void MultiplyChunks(const PanelProduct& job, const Add& add) {
+  BATON_DCHECK(job.panels <= kPanels);
   // Sums stay here until they are done: rows of the output may lie a multiple of 4 KiB apart, and crowd in
   // the caches.
-  alignas(64) float sums[kChunkRows * kPanelRows];
-  for (int64_t first = 0; first < job.rows; first += kChunkRows) {
-    const int64_t rows = std::min(kChunkRows, job.rows - first);
-    Begin(job.bias, job.width, rows, sums);
-    MultiplyChunk(tiles, job, first, rows, sums);
+  alignas(64) float sums[kPanels * kRows * kPanelRows];
+  for (int64_t first = 0; first < job.rows; first += kRows) {
+    const int64_t rows = std::min(kRows, job.rows - first);
+    for (int p = 0; p < job.panels; ++p) {
+      const PanelProduct one = job.Of(p);
+      Begin(one.bias, one.width, rows, sums + p * rows * kPanelRows);
+    }
+    add(first, rows, sums);
     for (int64_t r = 0; r < rows; ++r) {
-      std::copy_n(sums + r * kPanelRows, job.width, job.out + (first + r) * job.out_stride);
+      for (int p = 0; p < job.panels; ++p) {
+        const PanelProduct one = job.Of(p);
+        std::copy_n(sums + (p * rows + r) * kPanelRows, one.width, one.out + (first + r) * one.out_stride);
+      }
     }
   }
+}
+
+void MultiplyWith(const BF16Tiles& tiles, const PanelProduct& job) {
+  const FlushesDenormals flushes;
+  if (job.rows == 1) return MultiplyAbreast(tiles, job);
+  MultiplyChunks<kChunkRows, 1>(
+      job, [&](int64_t first, int64_t rows, float* sums) { MultiplyChunk(tiles, job, first, rows, sums); });
+}
+
+template <Isa isa>
+void Multiply(const PanelProduct& job) {
+  MultiplyWith(BF16TilesFor(isa), job);
 }
 
 // The steps of a product by an instruction set.
@@ -275,7 +294,46 @@ constexpr Steps kSteps = {
         .write = [](const float* x, int64_t cols, std::byte* row) { BF16TilesFor(isa).round(x, cols, row); }},
     .multiply = &Multiply<isa>};
 
+bool ByAmx([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
+  return isa == Isa::kAmx && BF16AmxIsBetter();
+#else
+  return false;
+#endif
+}
+
+#if defined(__x86_64__)
+
+// From so many rows on, tiles of AMX multiply them.
+constexpr int64_t kFewestTileRows = 4;
+
+void MultiplyByAmx(const PanelProduct& job) {
+  if (job.rows >= kFewestTileRows) {  // then only are several panels taken together
+    return MultiplyChunks<kAmxChunkRows, kTilePanelsTogether>(
+        job, [&](int64_t first, int64_t rows, float* sums) { BF16AmxMultiply(job, first, rows, sums); });
+  }
+  const BF16Tiles& tiles = BF16MultiplyAddTiles(Isa::kAmx);
+  const int64_t row = BF16Blocks(job.depth) * kBF16Block;
+  thread_local std::vector<float> floats;
+  floats.resize(std::max(floats.size(), static_cast<size_t>(job.rows * row)));
+  for (int64_t r = 0; r < job.rows; ++r) {
+    BF16AmxRead(job.prepared.From(r).data, job.depth, floats.data() + r * row);
+  }
+  PanelProduct few = job;
+  few.prepared = {reinterpret_cast<const std::byte*>(floats.data()),
+                  row * static_cast<int64_t>(sizeof(float))};
+  MultiplyWith(tiles, few);
+}
+
+constexpr Steps kAmxSteps = {.rows = {.bytes = &BF16AmxRowBytes, .write = &BF16AmxRound},
+                             .multiply = &MultiplyByAmx};
+
+#endif
+
 const Steps& StepsFor(Isa isa) {
+#if defined(__x86_64__)
+  if (ByAmx(isa)) return kAmxSteps;
+#endif
   switch (isa) {
     case Isa::kBaseline:
       return kSteps<Isa::kBaseline>;
@@ -284,6 +342,7 @@ const Steps& StepsFor(Isa isa) {
     case Isa::kAvx512:
       return kSteps<Isa::kAvx512>;
     case Isa::kAvx512Vnni:
+    case Isa::kAmx:
       break;
   }
   return kSteps<Isa::kAvx512Vnni>;
@@ -322,15 +381,16 @@ class BF16WeightFormat final : public WeightFormat {
   }
   Product ProductFor(Isa isa) const override { return StepsFor(isa).multiply; }
   const RowKernel* RowsFor(Isa isa) const override { return &StepsFor(isa).rows; }
-  int Abreast(Isa isa) const override { return BF16TilesFor(isa).abreast; }
+  int Abreast(Isa isa) const override { return BF16TilesFor(isa).abreast; }  // of either kind of tiles
+  int Together(Isa isa) const override { return ByAmx(isa) ? kTilePanelsTogether : 1; }
 };
 
 #if defined(__x86_64__)
 
 // Blocks of x and w, of all finite numbers of bfloat16 or of those about 1, and the sums of a tile of them.
 struct Trial {
-  static constexpr int64_t kBlocks = 4;
-  static constexpr int kTrialRows = 12;  // tiles of 3, 4 or 6
+  static constexpr int64_t kBlocks = 8;
+  static constexpr int kTrialRows = 48;  // tiles of 3, 4, 6 or 16
 
   std::vector<float> x = std::vector<float>(kTrialRows * kBlocks * kBF16Block);
   std::vector<uint32_t> w = std::vector<uint32_t>(kBlocks * kBF16Pairs * kPanelRows);
@@ -347,7 +407,7 @@ struct Trial {
     for (float& value : x) value = tensor::FromBF16(Draw(about_one));
     for (uint32_t& word : w) word = uint32_t{Draw(about_one)} << 16 | Draw(about_one);
   }
-  // Multiplies; returns the seconds that it took.
+  // Multiplies by tiles; returns the seconds that it took.
   double Run(const BF16Tiles& tiles) {
     const int64_t stride = kBlocks * tiles.x_block_bytes;
     std::vector<std::byte> rows(static_cast<size_t>(kTrialRows * stride));
@@ -357,51 +417,91 @@ struct Trial {
     const auto* panel = reinterpret_cast<const std::byte*>(w.data());
     std::ranges::fill(sums, 0.0f);
     const FlushesDenormals flushes;
+    return Timed([&] {
+      for (int r = 0; r < kTrialRows; r += tiles.rows) {
+        tiles.by_rows[tiles.rows - 1]({.x = rows.data() + r * stride,
+                                       .x_stride = stride,
+                                       .w = panel,
+                                       .blocks = kBlocks,
+                                       .sums = sums.data() + r * kPanelRows,
+                                       .ahead = panel,
+                                       .lines = 0});
+      }
+    });
+  }
+  // The same by tiles of AMX.
+  double RunAmx() {
+    const int64_t cols = kBlocks * kBF16Block, stride = BF16AmxRowBytes(cols);
+    std::vector<std::byte> rows(static_cast<size_t>(kTrialRows * stride));
+    for (int r = 0; r < kTrialRows; ++r) BF16AmxRound(x.data() + r * cols, cols, rows.data() + r * stride);
+    std::ranges::fill(sums, 0.0f);
+    const PanelProduct job = {.x = x.data(),
+                              .x_stride = cols,
+                              .rows = kTrialRows,
+                              .depth = cols,
+                              .panel = reinterpret_cast<const std::byte*>(w.data()),
+                              .bias = nullptr,
+                              .out = sums.data(),
+                              .out_stride = kPanelRows,
+                              .width = kPanelRows,
+                              .prepared = {rows.data(), stride}};
+    return Timed([&] { BF16AmxMultiply(job, 0, kTrialRows, sums.data()); });
+  }
+
+ private:
+  template <typename Work>
+  static double Timed(const Work& work) {
     const auto from = std::chrono::steady_clock::now();
-    for (int r = 0; r < kTrialRows; r += tiles.rows) {
-      tiles.by_rows[tiles.rows - 1]({.x = rows.data() + r * stride,
-                                     .x_stride = stride,
-                                     .w = panel,
-                                     .blocks = kBlocks,
-                                     .sums = sums.data() + r * kPanelRows,
-                                     .ahead = panel,
-                                     .lines = 0});
-    }
+    work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
   }
 };
 
-// True if VDPBF16PS gives the bits of multiply-adds on this processor, and sooner.
-bool DotIsBetter() {
-  const BF16Tiles &dot = kBF16DotTiles, &adds = BF16MultiplyAddTiles(Isa::kAvx512);
+// True if `run` of a trial has the bits of multiply-adds, and takes less time.
+template <typename Run>
+bool IsBetter(const Run& run) {
+  const BF16Tiles& adds = BF16MultiplyAddTiles(Isa::kAvx512);
   Trial trial;
-  double dot_seconds = std::numeric_limits<double>::infinity(), adds_seconds = dot_seconds;
+  double seconds = std::numeric_limits<double>::infinity(), of_adds = seconds;
   for (int i = 0; i < 32; ++i) {
     const bool about_one = i % 2 == 0;
     trial.Refill(about_one);
-    const double seconds = trial.Run(dot);
-    if (about_one) dot_seconds = std::min(dot_seconds, seconds);
-    const std::vector<float> of_dot = trial.sums;
+    const double taken = run(trial);
+    if (about_one) seconds = std::min(seconds, taken);
+    const std::vector<float> sums = trial.sums;
     const double other = trial.Run(adds);
-    if (about_one) adds_seconds = std::min(adds_seconds, other);
-    for (size_t n = 0; n < of_dot.size(); ++n) {
-      const bool both_nan = std::isnan(of_dot[n]) && std::isnan(trial.sums[n]);
-      if (!both_nan && std::bit_cast<uint32_t>(of_dot[n]) != std::bit_cast<uint32_t>(trial.sums[n]))
+    if (about_one) of_adds = std::min(of_adds, other);
+    for (size_t n = 0; n < sums.size(); ++n) {
+      const bool both_nan = std::isnan(sums[n]) && std::isnan(trial.sums[n]);
+      if (!both_nan && std::bit_cast<uint32_t>(sums[n]) != std::bit_cast<uint32_t>(trial.sums[n])) {
         return false;
+      }
     }
   }
-  return dot_seconds < adds_seconds;
+  return seconds < of_adds;
+}
+
+// True if VDPBF16PS gives the bits of multiply-adds on this processor, and sooner.
+bool DotIsBetter() {
+  return IsBetter([](Trial& trial) { return trial.Run(kBF16DotTiles); });
 }
 
 #endif
 
 }  // namespace
 
+#if defined(__x86_64__)
+bool BF16AmxIsBetter() {
+  static const bool better = IsBetter([](Trial& trial) { return trial.RunAmx(); });
+  return better;
+}
+#endif
+
 const BF16Tiles& BF16MultiplyAddTiles(Isa isa) { return BATON_FOR_ISA(isa, BF16OwnTiles)(); }
 
 const BF16Tiles& BF16TilesFor(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512Vnni) {
+  if (isa >= Isa::kAvx512Vnni) {
     static const bool dot = HasBF16Dot() && DotIsBetter();
     if (dot) return kBF16DotTiles;
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/kernels/cpu/amx_tiles.h"
 #include "engine/kernels/cpu/format.h"
 #include "engine/kernels/cpu/i4_tiles.h"
 #include "engine/kernels/cpu/integer_product.h"
@@ -182,13 +183,12 @@ const I4Tiles& TilesFor() {
                                       .by_rows = {BATON_FOR_ISA(isa, I4Tile1), BATON_FOR_ISA(isa, I4Tile2),
                                                   BATON_FOR_ISA(isa, I4Tile3), BATON_FOR_ISA(isa, I4Tile4)}};
 #if defined(__x86_64__)
-  if constexpr (isa == Isa::kAvx512Vnni) return kI4VnniTiles;
+  if constexpr (isa >= Isa::kAvx512Vnni) return kI4VnniTiles;
 #endif
   return kHalves;
 }
 
-// Where the integers of a quantized row begin, and the sums of its groups.
-constexpr int64_t kIntegersAt = sizeof(IntegerRowHead);
+// Where the sums of the groups of a quantized row begin.
 constexpr int64_t SumsAt(int64_t cols) { return kIntegersAt + I4Blocks(cols) * kI4Block; }
 
 void SumByHalves(const I4Tiles& tiles, const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
@@ -216,33 +216,67 @@ void SumByHalves(const I4Tiles& tiles, const PanelProduct& job, int64_t first, i
 
 // From so many rows on, VNNI makes bytes of a panel's weights, for the tiles of int8.
 constexpr int64_t kExpandRows = 9;
-// Blocks that become bytes together: 16 KiB.
-constexpr int64_t kExpandedBlocks = 8;
+constexpr int64_t kStepsOfBlock = kI4Block / kI8Step;
+
+// Rows from row `first` on against steps of a panel of int8 that some blocks from block `block` on became,
+// added to sums [rows][64].
+void AddExpanded(const PanelProduct& job, int64_t first, int64_t rows, int64_t block, const std::byte* steps,
+                 int64_t blocks, int32_t* sums) {
+  const std::byte* x = job.prepared.data + first * job.prepared.stride + kIntegersAt + block * kI4Block;
+  const int64_t count = (rows + kI8VnniTiles.rows - 1) / kI8VnniTiles.rows;
+  for (int64_t tile = 0; tile < count; ++tile) {
+    const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
+    kI8VnniTiles.by_rows[end - begin - 1]({.x = x + begin * job.prepared.stride,
+                                           .x_stride = job.prepared.stride,
+                                           .panel = steps,
+                                           .steps = blocks * kStepsOfBlock,
+                                           .sums = sums + begin * kPanelRows,
+                                           // The first tile fetches the next blocks: 18 lines of each, 2 with
+                                           // a step.
+                                           .ahead = job.panel + (block + blocks) * kI4BlockBytes,
+                                           .lines = tile == 0 ? 2 : 0});
+  }
+}
 
 void SumExpandedVnni(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
-  constexpr int64_t kSteps = kI4Block / kI8Step;
-  alignas(64) std::byte steps[kExpandedBlocks * kSteps * kI8StepBytes];
-  const std::byte* x = job.prepared.data + first * job.prepared.stride;
-  for (int64_t r = 0; r < rows; ++r) {
-    std::fill_n(sums + r * kPanelRows, kPanelRows, -kI8Offset * HeadOf(x + r * job.prepared.stride).sum);
-  }
-  const int64_t count = (rows + kI8VnniTiles.rows - 1) / kI8VnniTiles.rows;
+  constexpr int64_t kTogether = 8;  // blocks: 16 KiB of bytes
+  alignas(64) std::byte steps[kTogether * kStepsOfBlock * kI8StepBytes];
+  BeginI8Sums(job, first, rows, sums);
   const int64_t blocks = I4Blocks(job.depth);
-  for (int64_t b = 0; b < blocks; b += kExpandedBlocks) {
-    const int64_t some = std::min(kExpandedBlocks, blocks - b);
+  for (int64_t b = 0; b < blocks; b += kTogether) {
+    const int64_t some = std::min(kTogether, blocks - b);
     ExpandI4Vnni(job.panel + b * kI4BlockBytes, some, steps);
-    for (int64_t tile = 0; tile < count; ++tile) {
-      const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
-      kI8VnniTiles.by_rows[end - begin - 1](
-          {.x = x + begin * job.prepared.stride + kIntegersAt + b * kI4Block,
-           .x_stride = job.prepared.stride,
-           .panel = steps,
-           .steps = some * kSteps,
-           .sums = sums + begin * kPanelRows,
-           // The first tile fetches the next blocks: 18 lines of each, 2 with a step.
-           .ahead = job.panel + (b + some) * kI4BlockBytes,
-           .lines = tile == 0 ? 2 : 0});
-    }
+    AddExpanded(job, first, rows, b, steps, some, sums);
+  }
+}
+
+// From so many rows on, tiles of AMX multiply them: fewer are one tile of I4Tiles.
+constexpr int64_t kFewestTileRows = I4Tiles::kMostRows + 1;
+
+// Rows from row `first` on against all panels of the job: sums [panels][rows][64].
+void SumExpandedAmx(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
+  constexpr int64_t kTileBlocks = kTileStepBytes / (kStepsOfBlock * kI8StepBytes);  // of a step of tiles
+  const int64_t blocks = I4Blocks(job.depth), steps = blocks / kTileBlocks, rest = blocks % kTileBlocks;
+  alignas(64) std::byte bytes[kMostTileSteps * kTileStepBytes];
+  for (int p = 0; p < job.panels; ++p) BeginI8Sums(job, first, rows, sums + p * rows * kPanelRows);
+  const std::byte* const x = job.prepared.From(first).data + kIntegersAt;
+  ForTileSteps(steps, rows, job.panels, [&](int64_t begin, int64_t count, int panel) {
+    const std::byte* const at = job.panel + panel * job.panel_bytes + begin * kTileBlocks * kI4BlockBytes;
+    ExpandI4Vnni(at, count * kTileBlocks, bytes);
+    MultiplyByteTiles({.x = x + begin * kTileRowBytes,
+                       .x_stride = job.prepared.stride,
+                       .rows = rows,
+                       .panel = bytes,
+                       .steps = count,
+                       .sums = reinterpret_cast<std::byte*>(sums + panel * rows * kPanelRows),
+                       .ahead = at + count * kTileBlocks * kI4BlockBytes,
+                       .ahead_step = kTileBlocks * kI4BlockBytes});
+  });
+  if (rest == 0) return;
+  for (int p = 0; p < job.panels; ++p) {
+    const PanelProduct one = job.Of(p);
+    ExpandI4Vnni(one.panel + (blocks - rest) * kI4BlockBytes, rest, bytes);
+    AddExpanded(one, first, rows, blocks - rest, bytes, rest, sums + p * rows * kPanelRows);
   }
 }
 
@@ -271,7 +305,10 @@ struct I4Integers {
   template <Isa isa>
   static void SumChunk(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
 #if defined(__x86_64__)
-    if (isa == Isa::kAvx512Vnni && rows >= kExpandRows) return SumExpandedVnni(job, first, rows, sums);
+    if (isa == Isa::kAmx && (rows >= kFewestTileRows || job.panels > 1)) {
+      return SumExpandedAmx(job, first, rows, sums);
+    }
+    if (isa >= Isa::kAvx512Vnni && rows >= kExpandRows) return SumExpandedVnni(job, first, rows, sums);
 #endif
     SumByHalves(TilesFor<isa>(), job, first, rows, sums);
   }
@@ -355,8 +392,9 @@ class I4WeightFormat final : public WeightFormat {
   }
   Product ProductFor(Isa isa) const override { return IntegerProductFor<I4Integers>(isa); }
   int Abreast(Isa isa) const override {
-    return isa == Isa::kAvx512Vnni ? TilesFor<Isa::kAvx512Vnni>().abreast : 1;
+    return isa >= Isa::kAvx512Vnni ? TilesFor<Isa::kAvx512Vnni>().abreast : 1;
   }
+  int Together(Isa isa) const override { return isa == Isa::kAmx ? kTilePanelsTogether : 1; }
   const IntegerKernel* IntegersFor(Isa isa) const override { return IntegerKernelFor<I4Integers>(isa); }
 };
 

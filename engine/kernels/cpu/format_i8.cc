@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/kernels/cpu/amx_tiles.h"
 #include "engine/kernels/cpu/format.h"
 #include "engine/kernels/cpu/i8_tiles.h"
 #include "engine/kernels/cpu/integer_product.h"
@@ -147,29 +148,26 @@ const I8Tiles& TilesFor() {
                                      .by_rows = {BATON_FOR_ISA(isa, I8Tile1), BATON_FOR_ISA(isa, I8Tile2),
                                                  BATON_FOR_ISA(isa, I8Tile3), BATON_FOR_ISA(isa, I8Tile4)}};
 #if defined(__x86_64__)
-  if constexpr (isa == Isa::kAvx512Vnni) return kI8VnniTiles;
+  if constexpr (isa >= Isa::kAvx512Vnni) return kI8VnniTiles;
 #endif
   return kPairs;
 }
 
-// Up to kIntegerChunkRows rows of a product from row `first` on: sums [rows][64].
-void SumChunk(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
+// Rows of a product from row `first` on, all steps from step `first_step` on, added to sums [rows][64].
+void AddSteps(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int64_t rows, int64_t first_step,
+              int32_t* sums) {
   const std::byte* x = job.prepared.data + first * job.prepared.stride;
-  for (int64_t r = 0; r < rows; ++r) {
-    std::fill_n(sums + r * kPanelRows, kPanelRows, -kI8Offset * HeadOf(x + r * job.prepared.stride).sum);
-  }
   // As few tiles as it takes, of sizes that differ by one at most.
   const int64_t count = (rows + tiles.rows - 1) / tiles.rows;
   const int64_t steps = I8Steps(job.depth), slice = count == 1 ? steps : kSliceSteps;
   // Tiles that share a slice share the fetching of the next one: two of the four lines of a step, or one
   // each. It goes on into the next panel.
   const int lines = count == 1 ? 0 : count <= 3 ? 2 : 1;
-  for (int64_t s = 0; s < steps; s += slice) {
+  for (int64_t s = first_step; s < steps; s += slice) {
     for (int64_t tile = 0; tile < count; ++tile) {
       const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
       tiles.by_rows[end - begin - 1](
-          {.x = x + begin * job.prepared.stride + static_cast<int64_t>(sizeof(IntegerRowHead)) +
-                s * tiles.step_bytes,
+          {.x = x + begin * job.prepared.stride + kIntegersAt + s * tiles.step_bytes,
            .x_stride = job.prepared.stride,
            .panel = job.panel + s * kI8StepBytes,
            .steps = std::min(slice, steps - s),
@@ -180,16 +178,46 @@ void SumChunk(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int6
   }
 }
 
+#if defined(__x86_64__)
+
+// From so many rows on, tiles of AMX multiply them.
+constexpr int64_t kFewestTileRows = 4;
+
+// Rows from row `first` on against all panels of the job: sums [panels][rows][64].
+void SumByTiles(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
+  constexpr int64_t kSteps = kTileStepBytes / kI8StepBytes;  // of a panel, in one of tiles
+  const int64_t steps = I8Steps(job.depth) / kSteps;
+  for (int p = 0; p < job.panels; ++p) BeginI8Sums(job, first, rows, sums + p * rows * kPanelRows);
+  const std::byte* const x = job.prepared.From(first).data + kIntegersAt;
+  ForTileSteps(steps, rows, job.panels, [&](int64_t begin, int64_t count, int panel) {
+    const std::byte* const at = job.panel + panel * job.panel_bytes + begin * kTileStepBytes;
+    MultiplyByteTiles({.x = x + begin * kTileRowBytes,
+                       .x_stride = job.prepared.stride,
+                       .rows = rows,
+                       .panel = at,
+                       .steps = count,
+                       .sums = reinterpret_cast<std::byte*>(sums + panel * rows * kPanelRows),
+                       .ahead = at + (rows <= kTileRows ? 1 : count) * kTileStepBytes,
+                       .ahead_step = kTileStepBytes});
+  });
+  if (steps * kSteps == I8Steps(job.depth)) return;
+  for (int p = 0; p < job.panels; ++p) {
+    AddSteps(kI8VnniTiles, job.Of(p), first, rows, steps * kSteps, sums + p * rows * kPanelRows);
+  }
+}
+
+#endif
+
 struct I8Integers {
   template <Isa isa>
   static int64_t RowBytes(int64_t cols) {
-    return static_cast<int64_t>(sizeof(IntegerRowHead)) + I8Steps(cols) * TilesFor<isa>().step_bytes;
+    return kIntegersAt + I8Steps(cols) * TilesFor<isa>().step_bytes;
   }
 
   template <Isa isa>
   static void Quantize(const float* x, int64_t cols, int32_t largest, std::byte* row) {
     const int64_t steps = I8Steps(cols);
-    auto* integers = reinterpret_cast<int8_t*>(row + sizeof(IntegerRowHead));
+    auto* integers = reinterpret_cast<int8_t*>(row + kIntegersAt);
     std::memset(integers + steps * kI8Step - kI8Step, 0, kI8Step);
     const IntegerRowHead head = QuantizeRow<isa>(x, cols, largest, integers);
     std::memcpy(row, &head, sizeof head);
@@ -204,14 +232,20 @@ struct I8Integers {
 
   template <Isa isa>
   static void SumChunk(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
-    baton::kernels::cpu::SumChunk(TilesFor<isa>(), job, first, rows, sums);
+#if defined(__x86_64__)
+    if (isa == Isa::kAmx && (rows >= kFewestTileRows || job.panels > 1)) {
+      return SumByTiles(job, first, rows, sums);
+    }
+#endif
+    BeginI8Sums(job, first, rows, sums);
+    AddSteps(TilesFor<isa>(), job, first, rows, 0, sums);
   }
 
   template <Isa isa>
   static void SumAbreast(const PanelProduct& job, int32_t* sums) {
     const std::byte* x = job.prepared.data;
     std::fill_n(sums, job.panels * kPanelRows, -kI8Offset * HeadOf(x).sum);
-    const I8Tile tile = {.x = x + sizeof(IntegerRowHead),
+    const I8Tile tile = {.x = x + kIntegersAt,
                          .x_stride = 0,
                          .panel = job.panel,
                          .steps = I8Steps(job.depth),
@@ -269,10 +303,18 @@ class I8WeightFormat final : public WeightFormat {
   }
   Product ProductFor(Isa isa) const override { return IntegerProductFor<I8Integers>(isa); }
   int Abreast(Isa isa) const override { return I8TilesFor(isa).abreast; }
+  int Together(Isa isa) const override { return isa == Isa::kAmx ? kTilePanelsTogether : 1; }
   const IntegerKernel* IntegersFor(Isa isa) const override { return IntegerKernelFor<I8Integers>(isa); }
 };
 
 }  // namespace
+
+void BeginI8Sums(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums) {
+  const std::byte* x = job.prepared.data + first * job.prepared.stride;
+  for (int64_t r = 0; r < rows; ++r) {
+    std::fill_n(sums + r * kPanelRows, kPanelRows, -kI8Offset * HeadOf(x + r * job.prepared.stride).sum);
+  }
+}
 
 const I8Tiles& I8TilesFor(Isa isa) {
   switch (isa) {
@@ -283,6 +325,7 @@ const I8Tiles& I8TilesFor(Isa isa) {
     case Isa::kAvx512:
       return TilesFor<Isa::kAvx512>();
     case Isa::kAvx512Vnni:
+    case Isa::kAmx:
       break;
   }
   return TilesFor<Isa::kAvx512Vnni>();

@@ -54,4 +54,7 @@ extern const I8Tiles kI8VnniTiles;
 
 const I8Tiles& I8TilesFor(Isa isa);
 
+// Begins sums [rows][64] of rows of a product of such panels, from row `first` on.
+void BeginI8Sums(const PanelProduct& job, int64_t first, int64_t rows, int32_t* sums);
+
 }  // namespace baton::kernels::cpu

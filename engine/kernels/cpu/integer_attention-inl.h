@@ -248,7 +248,7 @@ inline void ScoreIntegers(const I8Tiles& tiles, const std::byte* q, int64_t stri
   const F f;
   const Integers32 words;
   HWY_ALIGN int32_t sums[kSideBySide * kTileTokens];
-  SumPanel(tiles, q + sizeof(IntegerRowHead), stride, rows, tile.keys, head_dim / kI8Step, sums);
+  SumPanel(tiles, q + kIntegersAt, stride, rows, tile.keys, head_dim / kI8Step, sums);
   for (int r = 0; r < rows; ++r) {
     const IntegerRowHead head = HeadOf(q + r * stride);
     const auto offset = hn::Set(words, kI8Offset * head.sum);

@@ -58,16 +58,19 @@ void QuantizeI8(const float* x, int64_t cols, float by, int8_t* out) {
   for (; k < cols; ++k) out[k] = static_cast<int8_t>(std::lrint(x[k] * by));
 }
 
-// out[n] = float(sums[n]) * (d * scales[n]) (+ bias[n]), n < 64
-void ScaleI8(const int32_t* sums, float d, const float* scales, const float* bias, float* out) {
+// out[r][n] = float(sums[r][n]) * (d[r] * scales[n]) (+ bias[n]), n < 64, where the rows of x begin with d.
+void ScaleI8(const int32_t* sums, int64_t stride, int64_t rows, const PreparedRows& x, const float* scales,
+             const float* bias, float* out, int64_t out_stride) {
   const Floats floats;
   const Words words;
-  const auto row = hn::Set(floats, d);
-  for (int n = 0; n < kPanelRows; n += kWords) {
-    const auto scale = hn::Mul(row, hn::LoadU(floats, scales + n));
-    auto value = hn::Mul(hn::ConvertTo(floats, hn::LoadU(words, sums + n)), scale);
-    if (bias != nullptr) value = hn::Add(value, hn::LoadU(floats, bias + n));
-    hn::StoreU(value, floats, out + n);
+  for (int64_t r = 0; r < rows; ++r, sums += stride, out += out_stride) {
+    const auto row = hn::Set(floats, HeadOf(x.From(r).data).scale);
+    for (int n = 0; n < kPanelRows; n += kWords) {
+      const auto scale = hn::Mul(row, hn::LoadU(floats, scales + n));
+      auto value = hn::Mul(hn::ConvertTo(floats, hn::LoadU(words, sums + n)), scale);
+      if (bias != nullptr) value = hn::Add(value, hn::LoadU(floats, bias + n));
+      hn::StoreU(value, floats, out + n);
+    }
   }
 }
 
@@ -83,12 +86,6 @@ namespace {
 constexpr float kTiny = 0x1p-100f;
 
 }  // namespace
-
-IntegerRowHead HeadOf(const std::byte* row) {
-  IntegerRowHead head;
-  std::memcpy(&head, row, sizeof head);
-  return head;
-}
 
 template <Isa isa>
 int32_t LargestOfRow(const float* x, int64_t cols) {
@@ -112,20 +109,20 @@ IntegerRowHead QuantizeRow(const float* x, int64_t cols, int32_t largest_bits, i
 template <Isa isa>
 void ScaleRows(const PanelProduct& job, const float* scales, int64_t first, int64_t rows, const int32_t* sums,
                int64_t stride) {
+  const PreparedRows x = job.prepared.From(first);
+  float* const to = job.out + first * job.out_stride;
+  if (job.width == kPanelRows) {
+    return BATON_FOR_ISA(isa, ScaleI8)(sums, stride, rows, x, scales, job.bias, to, job.out_stride);
+  }
   const auto width = static_cast<size_t>(job.width);
   float bias[kPanelRows] = {}, out[kPanelRows];
   int32_t padded[kPanelRows] = {};
   if (job.bias != nullptr) std::memcpy(bias, job.bias, width * sizeof(float));
   for (int64_t r = 0; r < rows; ++r) {
-    const int32_t* row = sums + r * stride;
-    if (job.width < kPanelRows) {
-      std::memcpy(padded, row, width * sizeof(int32_t));
-      row = padded;
-    }
+    std::memcpy(padded, sums + r * stride, width * sizeof(int32_t));
     BATON_FOR_ISA(isa, ScaleI8)
-    (row, HeadOf(job.prepared.data + (first + r) * job.prepared.stride).scale, scales,
-     job.bias != nullptr ? bias : nullptr, out);
-    std::memcpy(job.out + (first + r) * job.out_stride, out, width * sizeof(float));
+    (padded, kPanelRows, 1, x.From(r), scales, job.bias != nullptr ? bias : nullptr, out, kPanelRows);
+    std::memcpy(to + r * job.out_stride, out, width * sizeof(float));
   }
 }
 
@@ -137,6 +134,7 @@ BATON_INTEGER_ROWS(Isa::kBaseline);
 BATON_INTEGER_ROWS(Isa::kAvx2);
 BATON_INTEGER_ROWS(Isa::kAvx512);
 BATON_INTEGER_ROWS(Isa::kAvx512Vnni);
+BATON_INTEGER_ROWS(Isa::kAmx);
 #undef BATON_INTEGER_ROWS
 
 }  // namespace baton::kernels::cpu

@@ -16,6 +16,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "engine/kernels/cpu/format.h"
 
@@ -23,16 +24,27 @@ namespace baton::kernels::cpu {
 
 // Columns whose sum of products stays within 32 bits, with weights as bytes up to 255.
 inline constexpr int64_t kMostIntegerColumns = INT_MAX / (127 * 255);
-// Rows of x that go through a panel together: their sums take 24 KiB.
-inline constexpr int64_t kIntegerChunkRows = 96;
+// Rows of x that go through a panel together. Their sums take 24 KiB, or, for tiles of AMX, which take
+// several panels, 256 KiB.
+template <Isa isa>
+constexpr int64_t kIntegerChunkRows = isa == Isa::kAmx ? 256 : 96;
+// Panels that share their sums' room.
+template <Isa isa>
+constexpr int64_t kIntegerPanels = isa == Isa::kAmx ? kTilePanelsTogether : 1;
+// Where the integers of a quantized row of x begin: behind its head, on a line of a cache.
+inline constexpr int64_t kIntegersAt = 64;
 
-// Head of a quantized row of x; the row's integers follow.
+// Head of a quantized row of x; the row's integers begin at kIntegersAt.
 struct IntegerRowHead {
   float scale;  // an integer times this is about the number that it stands for
   int32_t sum;  // of the integers
 };
 
-IntegerRowHead HeadOf(const std::byte* row);
+inline IntegerRowHead HeadOf(const std::byte* row) {
+  IntegerRowHead head;
+  std::memcpy(&head, row, sizeof head);
+  return head;
+}
 
 // The integers of a row of x [cols], with the `largest` magnitude that sets their scale.
 template <Isa isa>
@@ -47,17 +59,17 @@ void ScaleRows(const PanelProduct& job, const float* scales, int64_t first, int6
 
 // A format's products. Of `Integers` they take, all static, and templates by Isa but for the last:
 //   int64_t RowBytes(cols), void Quantize(x, cols, largest, row): as in IntegerKernel, any number of bytes
-//   void SumChunk(job, first, rows, sums): up to kIntegerChunkRows rows of the job from row `first` on, into
-//     sums [rows][64]
+//   void SumChunk(job, first, rows, sums): up to kIntegerChunkRows<isa> rows of the job from row `first` on,
+//     into sums [panels][rows][64]
 //   void SumAbreast(job, sums): one row of x and all panels of the job, sums [panels][64]
 //   const float* ScalesOf(panel, cols): [64]
 template <class Integers, Isa isa>
 struct IntegerProduct {
   static int64_t RowBytes(int64_t cols) { return (Integers::template RowBytes<isa>(cols) + 63) / 64 * 64; }
   static void Sum(const PanelProduct& job, int32_t* sums, int64_t stride) {
-    int32_t chunk[kIntegerChunkRows * kPanelRows];
-    for (int64_t first = 0; first < job.rows; first += kIntegerChunkRows) {
-      const int64_t rows = std::min(kIntegerChunkRows, job.rows - first);
+    alignas(64) int32_t chunk[kIntegerChunkRows<isa> * kPanelRows];
+    for (int64_t first = 0; first < job.rows; first += kIntegerChunkRows<isa>) {
+      const int64_t rows = std::min(kIntegerChunkRows<isa>, job.rows - first);
       Integers::template SumChunk<isa>(job, first, rows, chunk);
       for (int64_t r = 0; r < rows; ++r) {
         std::copy_n(chunk + r * kPanelRows, job.width, sums + (first + r) * stride);
@@ -68,8 +80,8 @@ struct IntegerProduct {
     ScaleRows<isa>(job, Integers::ScalesOf(job.panel, job.depth), 0, job.rows, sums, stride);
   }
   static void Multiply(const PanelProduct& job) {
-    int32_t sums[kIntegerChunkRows * kPanelRows];
-    if (job.panels > 1) {
+    alignas(64) int32_t sums[kIntegerPanels<isa> * kIntegerChunkRows<isa> * kPanelRows];
+    if (job.rows == 1 && job.panels > 1) {
       Integers::template SumAbreast<isa>(job, sums);
       for (int p = 0; p < job.panels; ++p) {
         const PanelProduct one = job.Of(p);
@@ -78,10 +90,18 @@ struct IntegerProduct {
       }
       return;
     }
-    for (int64_t first = 0; first < job.rows; first += kIntegerChunkRows) {
-      const int64_t rows = std::min(kIntegerChunkRows, job.rows - first);
+    for (int64_t first = 0; first < job.rows; first += kIntegerChunkRows<isa>) {
+      const int64_t rows = std::min(kIntegerChunkRows<isa>, job.rows - first);
       Integers::template SumChunk<isa>(job, first, rows, sums);
-      ScaleRows<isa>(job, Integers::ScalesOf(job.panel, job.depth), first, rows, sums, kPanelRows);
+      // Some rows of all panels at a time: pieces of a row of the output are neighbours.
+      constexpr int64_t kSome = 4;
+      for (int64_t r = 0; r < rows; r += kSome) {
+        for (int p = 0; p < job.panels; ++p) {
+          const PanelProduct one = job.Of(p);
+          ScaleRows<isa>(one, Integers::ScalesOf(one.panel, one.depth), first + r, std::min(kSome, rows - r),
+                         sums + (p * rows + r) * kPanelRows, kPanelRows);
+        }
+      }
     }
   }
   static constexpr IntegerKernel kKernel = {.row_bytes = &RowBytes,
@@ -102,6 +122,8 @@ WeightFormat::Product IntegerProductFor(Isa isa) {
       return &IntegerProduct<Integers, Isa::kAvx512>::Multiply;
     case Isa::kAvx512Vnni:
       return &IntegerProduct<Integers, Isa::kAvx512Vnni>::Multiply;
+    case Isa::kAmx:
+      return &IntegerProduct<Integers, Isa::kAmx>::Multiply;
   }
   return nullptr;
 }
@@ -117,6 +139,8 @@ const IntegerKernel* IntegerKernelFor(Isa isa) {
       return &IntegerProduct<Integers, Isa::kAvx512>::kKernel;
     case Isa::kAvx512Vnni:
       return &IntegerProduct<Integers, Isa::kAvx512Vnni>::kKernel;
+    case Isa::kAmx:
+      return &IntegerProduct<Integers, Isa::kAmx>::kKernel;
   }
   return nullptr;
 }

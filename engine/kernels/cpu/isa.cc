@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <hwy/highway.h>
 
+#include "engine/kernels/cpu/amx.h"
+
 namespace baton::kernels::cpu {
 namespace {
 
@@ -26,6 +28,8 @@ std::string_view Name(Isa isa) {
       return "avx512";
     case Isa::kAvx512Vnni:
       return "avx512vnni";
+    case Isa::kAmx:
+      return "amx";
   }
   return "unknown";
 }
@@ -41,6 +45,8 @@ bool Supported(Isa isa) {
       return (usable & HWY_AVX3) != 0;
     case Isa::kAvx512Vnni:
       return (usable & HWY_AVX3) != 0 && HasVnni();
+    case Isa::kAmx:
+      return Supported(Isa::kAvx512Vnni) && Amx().usable;
   }
   return false;
 }
@@ -48,7 +54,8 @@ bool Supported(Isa isa) {
 std::string_view FloatNumerics(Isa isa) { return isa == Isa::kBaseline ? "cpu-f32-unfused/1" : "cpu-f32/1"; }
 
 absl::StatusOr<Isa> ChooseIsa(std::string_view name) {
-  for (Isa isa : {Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAvx2, Isa::kBaseline}) {
+  for (Isa isa : {Isa::kAmx, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAvx2, Isa::kBaseline}) {
+    if (name.empty() && isa == Isa::kAmx && !Amx().faster) continue;
     if (name.empty() ? Supported(isa) : name == Name(isa)) {
       if (Supported(isa)) return isa;
       return absl::InvalidArgumentError(
@@ -56,7 +63,7 @@ absl::StatusOr<Isa> ChooseIsa(std::string_view name) {
     }
   }
   return absl::InvalidArgumentError(
-      fmt::format("unknown instruction set \"{}\": use avx512vnni, avx512, avx2 or baseline", name));
+      fmt::format("unknown instruction set \"{}\": use amx, avx512vnni, avx512, avx2 or baseline", name));
 }
 
 }  // namespace baton::kernels::cpu

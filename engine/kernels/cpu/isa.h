@@ -17,9 +17,10 @@ enum class Isa {
   kAvx2,        // with FMA
   kAvx512,      // F, BW, CD, DQ, VL
   kAvx512Vnni,  // and products of bytes, and those of bfloat16 (AVX512_BF16) where they are there and faster
+  kAmx,         // and tiles of bytes and of bfloat16, for products of several rows (amx.h)
 };
 
-// "baseline", "avx2", "avx512", "avx512vnni".
+// "baseline", "avx2", "avx512", "avx512vnni", "amx".
 std::string_view Name(Isa isa);
 
 bool Supported(Isa isa);
@@ -28,7 +29,8 @@ bool Supported(Isa isa);
 // one; the baseline may lack it, rounds twice and has a class of its own.
 std::string_view FloatNumerics(Isa isa);
 
-// By name, or the best one for "". INVALID_ARGUMENT if the name is unknown, or the machine lacks it.
+// By name, or the fastest one for "". INVALID_ARGUMENT if the name is unknown, or the machine lacks it. The
+// first call tries AMX, where the processor has it.
 absl::StatusOr<Isa> ChooseIsa(std::string_view name);
 
 }  // namespace baton::kernels::cpu

@@ -55,9 +55,12 @@ class Panels final : public PackedMatrix {
 
   // How many panels the product of one row takes at a time, the last time perhaps fewer.
   int abreast() const { return abreast_; }
+  // How many the product of kManyRows rows or more takes.
+  int together() const { return together_; }
   // The product of the rows of x and panel `panel`, into its 64 (or fewer) columns of `out`, which has the
   // same rows. bias [rows()], or empty; `prepared`: the rows of x, if they have row_bytes(). Any thread;
-  // panels are independent of each other. `count` > 1, for one row of x: of as many panels, up to abreast().
+  // panels are independent of each other. `count` > 1, of as many panels: for one row of x
+  // up to abreast(), for kManyRows or more up to together().
   PanelProduct Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,
                        PreparedRows prepared, int count = 1) const;
   void Multiply(const PanelProduct& job) const { product_(job); }
@@ -76,6 +79,7 @@ class Panels final : public PackedMatrix {
                    : integers_ != nullptr ? integers_->row_bytes(cols)
                                           : 0),
         abreast_(format.Abreast(isa)),
+        together_(format.Together(isa)),
         elementwise_(ElementwiseFor(isa)),
         panel_bytes_(format.PanelBytes(cols)) {}
   void Transform(const ColumnTransform& transform);
@@ -92,7 +96,7 @@ class Panels final : public PackedMatrix {
   const RowKernel* const rows_;          // null: the product reads floats or integers
   const IntegerKernel* const integers_;  // null: the product is of floats
   const int64_t row_bytes_;
-  const int abreast_;
+  const int abreast_, together_;
   const ElementwiseTable& elementwise_;
   const int64_t panel_bytes_;
   int64_t block_ = 1;                  // ColumnTransform::block

@@ -15,6 +15,8 @@
 #include "CLI/CLI.hpp"
 #include "common/tensor/dtype.h"
 #include "engine/device/thread_pool.h"
+#include "engine/kernels/cpu/amx_tiles.h"
+#include "engine/kernels/cpu/isa.h"
 #include "engine/kernels/kernels.h"
 #include "lab/bench/machine_limits.h"
 #include "tests/bench/kernels/peer.h"
@@ -84,7 +86,7 @@ struct Series {
 // True if products by the instruction set of that name may use AVX512_BF16.
 bool HasBF16Products(const std::string& isa) {
 #if defined(__x86_64__)
-  return (isa.empty() || isa == "avx512vnni") && __builtin_cpu_supports("avx512bf16");
+  return (isa.empty() || isa == "avx512vnni" || isa == "amx") && __builtin_cpu_supports("avx512bf16");
 #else
   return false;
 #endif
@@ -92,9 +94,12 @@ bool HasBF16Products(const std::string& isa) {
 
 class Bench {
  public:
-  Bench(const std::string& isa, int threads, int repetitions)
+  // beside: another instruction set to compare with, or empty.
+  Bench(const std::string& isa, const std::string& beside, int threads, int repetitions)
       : pool_(threads),
         kernels_(*kernels::MakeCpuKernels({.threads = threads, .isa = isa})),
+        beside_(beside.empty() ? nullptr : *kernels::MakeCpuKernels({.threads = threads, .isa = beside})),
+        tiles_(*kernels::cpu::ChooseIsa(isa) == kernels::cpu::Isa::kAmx),
         repetitions_(repetitions),
         bf16_products_(HasBF16Products(isa)),
         big_(int64_t{64} << 20) {}  // larger than any cache
@@ -143,27 +148,34 @@ class Bench {
         part.quantization = {.bits = 8, .group = depth, .scales = scales.data()};
       }
       auto packed = *kernels_->Pack({&part, 1});
+      const auto other = beside_ == nullptr ? nullptr : *beside_->Pack({&part, 1});
       for (int64_t rows : {1, 4, 8, 16, 64, 256, 512}) {
         std::vector<float> x = Normals(rows * depth), out(static_cast<size_t>(rows * features));
         const Matrix in{x.data(), rows, depth, depth}, result{out.data(), rows, features, features};
-        std::unique_ptr<Peer> peer = bits ? nullptr : MakePeer(rows, features, depth, dtype);
+        std::unique_ptr<Peer> peer =
+            bits || beside_ != nullptr ? nullptr : MakePeer(rows, features, depth, dtype);
+        std::function<void()> compared;
+        if (peer != nullptr) compared = [&] { peer->Run(); };
+        if (beside_ != nullptr) compared = [&] { beside_->MatMul(in, *other, {}, result); };
         const double flops = 2.0 * static_cast<double>(rows * features * depth);
         const auto bytes = static_cast<double>(packed->bytes());
         // Weights beyond the last-level cache's reach come from memory; smaller ones stay in it between
         // calls.
         const bool streams = bytes > 24e6;
         // An instruction for products of bytes does four where one for floats does one, and one for bfloat16
-        // two.
+        // two. Tiles have a limit of their own.
+        const bool by_tiles = tiles_ && rows > 1 && kind != Weights::kF32;
         const double size = bits ? 0.25 : dtype == DType::kBF16 && bf16_products_ ? 0.5 : 1;
         Series series = Measure(
-            flops * size, streams ? bytes : 0, [&] { kernels_->MatMul(in, *packed, {}, result); },
-            peer.get());
+            by_tiles ? flops : flops * size, streams ? bytes : 0,
+            [&] { kernels_->MatMul(in, *packed, {}, result); }, compared,
+            by_tiles ? [this, bits] { return TileLimit(bits); } : std::function<double()>());
         std::printf(
             "  gemm %5ld x %-5ld %-4s M=%-4ld %8.1f GFLOP/s (best %7.1f) %7.1f GB/s  %4.0f%% of limit",
             features, depth, kind == Weights::kInt4 ? "i4" : std::string(tensor::Name(dtype)).c_str(), rows,
             Median(series.rate) * flops / 1e9, series.best * flops / 1e9, Median(series.rate) * bytes / 1e9,
             100 * Median(series.of_limit));
-        if (peer != nullptr) std::printf("  %5.2fx peer", Median(series.peer));
+        if (compared != nullptr) std::printf("  %5.2fx peer", Median(series.peer));
         std::printf("\n");
         std::fflush(stdout);
       }
@@ -203,13 +215,17 @@ class Bench {
         result{out.data(), batch * rows, out_cols, out_cols};
     Series series = Measure(
         flops, rows == 1 && bytes > 24e6 ? bytes : 0,
-        [&] { kernels_->Attention(in, shape, sequences, 0, store, result); }, nullptr);
+        [&] { kernels_->Attention(in, shape, sequences, 0, store, result); },
+        beside_ == nullptr ? std::function<void()>()
+                           : [&] { beside_->Attention(in, shape, sequences, 0, store, result); });
     std::printf(
         "  attention %ld seq x %ld rows at %-5ld K %-4s V %-4s %8.1f GFLOP/s (best %7.1f) %7.1f GB/s  "
-        "%4.0f%% of limit\n",
+        "%4.0f%% of limit",
         batch, rows, past, std::string(tensor::Name(keys)).c_str(), std::string(tensor::Name(values)).c_str(),
         Median(series.rate) * flops / 1e9, series.best * flops / 1e9, Median(series.rate) * bytes / 1e9,
         100 * Median(series.of_limit));
+    if (beside_ != nullptr) std::printf("  %5.2fx peer", Median(series.peer));
+    std::printf("\n");
     std::fflush(stdout);
   }
 
@@ -225,23 +241,57 @@ class Bench {
     return static_cast<double>(bytes) / seconds;
   }
 
-  // The limit of work of `flops` that has to bring in `bytes` is what takes longer of the two.
-  Series Measure(double flops, double bytes, const std::function<void()>& work, Peer* peer) {
+  // Operations per second of tiles of bytes, or of bfloat16, whose operands are in the first-level cache.
+  double TileLimit([[maybe_unused]] bool bytes) {
+#if defined(__x86_64__)
+    constexpr int64_t kRows = 2 * kernels::cpu::kTileRows, kSteps = 8, kRounds = 1000;
+    const double seconds = Seconds([&] {
+      pool_.ParallelFor(pool_.threads(), [&](int64_t) {
+        alignas(64) std::byte x[kRows * kSteps * kernels::cpu::kTileRowBytes] = {};
+        alignas(64) std::byte panel[kSteps * kernels::cpu::kTileStepBytes] = {};
+        alignas(64) std::byte sums[kRows * kernels::cpu::kPanelRows * 4] = {};
+        const kernels::cpu::TileProduct product = {.x = x,
+                                                   .x_stride = kSteps * kernels::cpu::kTileRowBytes,
+                                                   .rows = kRows,
+                                                   .panel = panel,
+                                                   .steps = kSteps,
+                                                   .sums = sums,
+                                                   .ahead = panel,
+                                                   .ahead_step = 0};
+        for (int64_t i = 0; i < kRounds; ++i) {
+          bytes ? MultiplyByteTiles(product) : MultiplyBF16Tiles(product);
+        }
+      });
+    });
+    const int64_t columns = kSteps * kernels::cpu::kTileRowBytes / (bytes ? 1 : 2);
+    return 2.0 * static_cast<double>(pool_.threads() * kRounds * kRows * columns * kernels::cpu::kPanelRows) /
+           seconds;
+#else
+    return 0;
+#endif
+  }
+
+  // The limit of work of `flops` that has to bring in `bytes` is what takes longer of the two. own_limit: the
+  // machine's operations per second, those of float32 if it is empty.
+  Series Measure(double flops, double bytes, const std::function<void()>& work,
+                 const std::function<void()>& compared, const std::function<double()>& own_limit = {}) {
     Series series;
     for (int i = 0; i < repetitions_; ++i) {
-      double limit = flops / FlopLimit(pool_);
+      double limit = flops / (own_limit ? own_limit() : FlopLimit(pool_));
       if (bytes > 0) limit = std::max(limit, bytes / ByteLimit(pool_));
       const double seconds = SecondsPerCall(work);
       series.rate.push_back(1 / seconds);
       series.of_limit.push_back(limit / seconds);
       series.best = std::max(series.best, 1 / seconds);
-      if (peer != nullptr) series.peer.push_back(SecondsPerCall([&] { peer->Run(); }) / seconds);
+      if (compared) series.peer.push_back(SecondsPerCall(compared) / seconds);
     }
     return series;
   }
 
   device::ThreadPool pool_;
   std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<Kernels> beside_;  // or null
+  const bool tiles_;                 // of AMX
   const int repetitions_;
   const bool bf16_products_;
   ReadBuffer big_;
@@ -251,13 +301,14 @@ class Bench {
 }  // namespace baton::bench
 
 int main(int argc, char** argv) {
-  std::string commit = "unknown", isa;
+  std::string commit = "unknown", isa, beside;
   int threads = 0, repetitions = 9;
   bool attention = false;
   CLI::App app("The cpu kernels beside this machine's limits");
   app.add_option("--commit", commit, "what was built, for the record");
   app.add_option("--isa", isa,
-                 "instruction set: avx512vnni, avx512, avx2 or baseline; the best one by default");
+                 "instruction set: amx, avx512vnni, avx512, avx2 or baseline; the fastest by default");
+  app.add_option("--beside", beside, "another instruction set, which is the peer then");
   app.add_option("--threads", threads, "threads; all cores by default");
   app.add_option("--repetitions", repetitions, "of which the medians are shown")->check(CLI::PositiveNumber);
   app.add_flag("--attention", attention, "attention alone");
@@ -268,9 +319,9 @@ int main(int argc, char** argv) {
   std::printf("%s, %d thread(s), %s time, %s, compiler %s, commit %s, peer %s\n",
               baton::bench::CpuModel().c_str(), threads, threads == 1 ? "CPU" : "wall",
               isa.empty() ? "best instruction set" : isa.c_str(), __VERSION__, commit.c_str(),
-              baton::bench::PeerName().c_str());
+              beside.empty() ? baton::bench::PeerName().c_str() : beside.c_str());
   using baton::tensor::DType;
-  baton::bench::Bench bench(isa, threads, repetitions);
+  baton::bench::Bench bench(isa, beside, threads, repetitions);
   bench.PrintLimits();
   using enum baton::bench::Bench::Weights;
   if (!attention) {

@@ -27,7 +27,7 @@ class BatchInvarianceTest : public testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Isa, BatchInvarianceTest,
-                         testing::Values("baseline", "avx2", "avx512", "avx512vnni"),
+                         testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(BatchInvarianceTest, MatMulRows) {
@@ -174,7 +174,7 @@ TEST_P(BatchInvarianceTest, AttentionUnderAnySchedule) {
 
 // Machines whose numerics() are equal may serve one request together, so their bits must be equal too.
 class IsaInvarianceTest : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Isa, IsaInvarianceTest, testing::Values("avx512", "avx512vnni"),
+INSTANTIATE_TEST_SUITE_P(Isa, IsaInvarianceTest, testing::Values("avx512", "avx512vnni", "amx"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(IsaInvarianceTest, ComputesTheBitsOfAvx2) {

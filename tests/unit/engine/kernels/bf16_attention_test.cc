@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/kernels/cpu/amx.h"
 #include "engine/kernels/cpu/attention.h"
 #include "engine/kernels/cpu/bf16_tiles.h"
 #include "engine/kv/store/kv_codec.h"
@@ -200,7 +201,7 @@ class BF16AttentionTest : public testing::TestWithParam<std::string> {
   }
   std::unique_ptr<Kernels> kernels_;
 };
-INSTANTIATE_TEST_SUITE_P(Isa, BF16AttentionTest, testing::Values("avx2", "avx512", "avx512vnni"),
+INSTANTIATE_TEST_SUITE_P(Isa, BF16AttentionTest, testing::Values("avx2", "avx512", "avx512vnni", "amx"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(BF16AttentionTest, HasTheBitsOfItsDefinition) {
@@ -307,12 +308,24 @@ TEST_P(BF16AttentionTest, WhatARowDoesNotSeeNeverTouchesIt) {
   }
 }
 
-// A processor may have both kinds of passes: AttentionTilesFor takes those that are faster.
-TEST(BF16AttentionPassesTest, OneInstructionForTwoProductsGivesTheBitsOfMultiplyAdds) {
+// A processor may have several kinds of passes: AttentionTilesFor takes those that are faster.
+TEST(BF16AttentionPassesTest, OtherInstructionsGiveTheBitsOfMultiplyAdds) {
 #if defined(__x86_64__)
-  if (!cpu::HasBF16Dot()) GTEST_SKIP() << "this machine has no AVX512_BF16";
-  Random random(63);
-  const cpu::AttentionTiles adds = cpu::AttentionTilesFor(cpu::Isa::kAvx2);
+  const cpu::BF16Way adds = cpu::AttentionTilesFor(cpu::Isa::kAvx2).bf16;
+  std::vector<std::pair<std::string, cpu::BF16Way>> others;
+  if (cpu::HasBF16Dot()) {
+    const cpu::BF16Tiles& tiles = cpu::kBF16DotTiles;
+    others.push_back({"dot",
+                      {.rows = cpu::kSideBySide,
+                       .x_block_bytes = tiles.x_block_bytes,
+                       .round = tiles.round,
+                       .passes = &cpu::kBF16DotAttention}});
+  }
+  if (cpu::Amx().usable) others.push_back({"amx", cpu::AttentionTilesFor(cpu::Isa::kAmx).bf16_many});
+  if (others.empty()) GTEST_SKIP() << "this machine has no instruction for bfloat16";
+  constexpr uint64_t kSeed = 63;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  Random random(kSeed);
   for (const int dim : {8, 24, 64, 104, 128, 256}) {
     const auto numbers = [&](int64_t count) {
       std::vector<uint16_t> all;
@@ -326,59 +339,60 @@ TEST(BF16AttentionPassesTest, OneInstructionForTwoProductsGivesTheBitsOfMultiply
       tile.now[b] = reinterpret_cast<const std::byte*>(blocks[b].data());
       tile.next[b] = reinterpret_cast<const std::byte*>(blocks[blocks.size() - 1 - b].data());
     }
-    for (int rows = 1; rows <= cpu::kSideBySide; ++rows) {
+    for (const int rows : {1, 2, 3, 4, 5, 6, 13, 16, 31, 32, 33, 47, 48}) {
       const std::vector<float> q = random.Normals(rows * dim), p = random.Normals(rows * kTile);
-      const std::vector<float> begun = random.Normals(dim / 64 * 48 * 64 + rows * 64 + 48 * 64);
+      const std::vector<float> begun = random.Normals((dim / 64 + 1) * cpu::kQueryTile * kTile);
       for (const cpu::TokenRange range : {cpu::TokenRange{0, 64}, {5, 64}, {17, 50}, {31, 32}, {0, 33}}) {
-        const auto run = [&](const cpu::BF16Tiles& round, const cpu::BF16Attention& passes) {
-          const int64_t q_stride = cpu::BF16Blocks(dim) * round.x_block_bytes,
-                        p_stride = 2 * round.x_block_bytes;
+        const auto run = [&](const cpu::BF16Way& way) {
+          const int64_t q_stride = cpu::BF16Blocks(dim) * way.x_block_bytes, p_stride = 2 * way.x_block_bytes;
           std::vector<std::byte> q_rows(static_cast<size_t>(rows * q_stride)),
               p_rows(static_cast<size_t>(rows * p_stride));
           for (int r = 0; r < rows; ++r) {
             std::array<float, kTile> weights{};
             for (int t = range.begin; t < range.end; ++t)
               weights[static_cast<size_t>(t)] = p[static_cast<size_t>(r * kTile + t)];
-            round.round(q.data() + r * dim, dim, q_rows.data() + r * q_stride);
-            round.round(weights.data(), kTile, p_rows.data() + r * p_stride);
+            way.round(q.data() + r * dim, dim, q_rows.data() + r * q_stride);
+            way.round(weights.data(), kTile, p_rows.data() + r * p_stride);
           }
           const cpu::FlushesDenormals flushes;
-          alignas(64) std::array<float, cpu::kSideBySide * kTile> scores{};
-          passes.score({.rows = rows,
-                        .x = q_rows.data(),
-                        .x_stride = q_stride,
-                        .head_dim = dim,
-                        .keys = &tile,
-                        .first_block = range.begin / 16,
-                        .end_block = (range.end + 15) / 16,
-                        .scores = scores.data()});
-          std::vector<float> seen;
+          std::vector<float> scores(static_cast<size_t>(rows * kTile)), out = begun, seen;
+          for (int first = 0; first < rows; first += way.rows) {
+            const int some = std::min(way.rows, rows - first);
+            way.passes->score({.rows = some,
+                               .x = q_rows.data() + first * q_stride,
+                               .x_stride = q_stride,
+                               .head_dim = dim,
+                               .keys = &tile,
+                               .first_block = range.begin / 16,
+                               .end_block = (range.end + 15) / 16,
+                               .scores = scores.data() + first * kTile});
+            way.passes->mix({.rows = some,
+                             .x = p_rows.data() + first * p_stride,
+                             .x_stride = p_stride,
+                             .range = range,
+                             .values = &tile,
+                             .head_dim = dim,
+                             .out = out.data() + first * kTile});
+          }
           for (int r = 0; r < rows; ++r) {
             for (int t = range.begin; t < range.end; ++t)
               seen.push_back(scores[static_cast<size_t>(r * kTile + t)]);
-          }
-          std::vector<float> out = begun;
-          passes.mix({.rows = rows,
-                      .x = p_rows.data(),
-                      .x_stride = p_stride,
-                      .range = range,
-                      .values = &tile,
-                      .head_dim = dim,
-                      .out = out.data()});
-          for (int r = 0; r < rows; ++r) {
             for (int d = 0; d < dim; ++d)
               seen.push_back(out[static_cast<size_t>(cpu::OutPanel(d) + r * 64 + d % 64)]);
           }
           return seen;
         };
-        EXPECT_TRUE(
-            SameBits(run(cpu::kBF16DotTiles, cpu::kBF16DotAttention), run(*adds.bf16_rows, *adds.bf16)))
-            << rows << " rows, " << dim << " numbers, tokens " << range.begin << " to " << range.end;
+        const std::vector<float> expected = run(adds);
+        for (const auto& [name, way] : others) {
+          EXPECT_TRUE(SameBits(run(way), expected))
+              << name << ", " << rows << " rows, " << dim << " numbers, tokens " << range.begin << " to "
+              << range.end;
+        }
       }
     }
   }
 #else
-  GTEST_SKIP() << "no AVX512_BF16 here";
+  GTEST_SKIP() << "no instruction for bfloat16 here";
 #endif
 }
 

@@ -64,7 +64,7 @@ struct Case {
 };
 
 class BF16ProductTest : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Isa, BF16ProductTest, testing::Values("avx2", "avx512", "avx512vnni"),
+INSTANTIATE_TEST_SUITE_P(Isa, BF16ProductTest, testing::Values("avx2", "avx512", "avx512vnni", "amx"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(BF16ProductTest, HasTheBitsOfItsDefinition) {

@@ -28,7 +28,7 @@ class CpuKernelsTest : public testing::TestWithParam<std::tuple<std::string, int
 };
 
 INSTANTIATE_TEST_SUITE_P(Isa, CpuKernelsTest,
-                         testing::Combine(testing::Values("baseline", "avx2", "avx512", "avx512vnni"),
+                         testing::Combine(testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx"),
                                           testing::Values(1, 3)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + "_" + std::to_string(std::get<1>(info.param)) +

@@ -117,7 +117,7 @@ class RouteTest : public testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, RouteTest,
-                         testing::Values("reference", "baseline", "avx2", "avx512", "avx512vnni"),
+                         testing::Values("reference", "baseline", "avx2", "avx512", "avx512vnni", "amx"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(RouteTest, IsItsDefinition) {
@@ -298,7 +298,7 @@ class ExpertsTest : public testing::TestWithParam<ExpertTrial> {
 
 std::vector<ExpertTrial> Trials() {
   std::vector<ExpertTrial> trials;
-  for (const char* isa : {"baseline", "avx2", "avx512", "avx512vnni"}) {
+  for (const char* isa : {"baseline", "avx2", "avx512", "avx512vnni", "amx"}) {
     for (const char* format : {"f32", "bf16", "i8", "i4"}) {
       for (const bool clamped : {false, true}) trials.push_back({isa, format, clamped});
     }

@@ -92,7 +92,7 @@ std::vector<float> Attend(std::vector<float> q, float sink, int64_t position, DT
 
 class IntegerAttentionTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Isa, IntegerAttentionTest,
-                         testing::Values("baseline", "avx2", "avx512", "avx512vnni"),
+                         testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(IntegerAttentionTest, IsItsDefinition) {

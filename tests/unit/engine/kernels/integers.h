@@ -8,7 +8,7 @@
 
 namespace baton::kernels {
 
-inline const char* const kIsas[] = {"baseline", "avx2", "avx512", "avx512vnni"};
+inline const char* const kIsas[] = {"baseline", "avx2", "avx512", "avx512vnni", "amx"};
 
 struct Integers {
   int64_t rows, cols;

@@ -115,7 +115,7 @@ TEST_P(WeightFormatTest, TheProductIsThatOfTheNumbersForEveryInstructionSet) {
     const std::vector<std::byte> packed = Pack(weights);
     std::vector<float> x = random.Normals(rows * depth);
     const std::vector<float> bias = random.Normals(width);
-    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
+    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAmx}) {
       if (!Supported(isa)) continue;
       OwnedMatrix out(rows, width, 3);
       const IntegerKernel* const integers = format().IntegersFor(isa);
@@ -217,7 +217,7 @@ TEST(FormatForTest, WhatNoOtherTakesBecomesFloat32) {
 TEST(NumericsTest, TheBackendNamesTheClassesOfWhatItHasPacked) {
   const std::vector<float> w(64);
   const std::vector<uint16_t> halves(64);
-  for (const char* isa : {"baseline", "avx2", "avx512", "avx512vnni"}) {
+  for (const char* isa : {"baseline", "avx2", "avx512", "avx512vnni", "amx"}) {
     auto kernels = TryMakeCpu(isa, 1);
     if (kernels == nullptr) continue;
     const Isa chosen = *ChooseIsa(isa);
