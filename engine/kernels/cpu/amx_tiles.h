@@ -18,12 +18,6 @@
 #include "absl/functional/function_ref.h"
 #include "engine/kernels/cpu/format.h"
 
-#if defined(__x86_64__)
-
-#include <immintrin.h>
-
-#define BATON_AMX __attribute__((target("amx-tile,amx-int8,amx-bf16")))
-
 namespace baton::kernels::cpu {
 
 inline constexpr int kTileRows = 16;
@@ -61,6 +55,10 @@ void ForTileSteps(int64_t steps, int64_t rows, int panels, const Visit& visit) {
     }
   }
 }
+
+#if defined(__x86_64__)
+
+#define BATON_AMX __attribute__((target("amx-tile,amx-int8,amx-bf16")))
 
 // Products of int8 rows with bytes 0 to 255, as int32.
 void MultiplyByteTiles(const TileProduct& product);
@@ -187,6 +185,6 @@ struct TileRows {
   }
 };
 
-}  // namespace baton::kernels::cpu
-
 #endif
+
+}  // namespace baton::kernels::cpu

@@ -295,7 +295,7 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Block
                                 .scores = pass.scores});
       break;
     case KvProduct::kInteger:
-      ScoreIntegers(*pass.tiles->integers, q_rows, pass.q_stride, rows, head_dim, pass.tile, pass.scores);
+      ScoreIntegers(*pass.tiles, q_rows, pass.q_stride, rows, head_dim, pass.tile, pass.scores);
       break;
   }
   for (int r = 0; r < rows; ++r) {
@@ -313,7 +313,7 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Block
     case KvProduct::kBF16:
       return MixRounded(*pass.bf16, pass.scores, any, rows, values, head_dim, out);
     case KvProduct::kInteger:
-      return MixIntegers(*pass.tiles->integers, pass.scores, range, rows, head_dim, pass.tile, out);
+      return MixIntegers(*pass.tiles, pass.scores, range, rows, head_dim, pass.tile, out);
   }
 }
 
@@ -334,8 +334,15 @@ void AttendAll(Pass& pass, int count, tensor::DType key_dtype, tensor::DType val
   const int head_dim = pass.head_dim;
   if (pass.of_keys == KvProduct::kInteger) UnpackKeys(key_dtype, keys, head_dim, pass.tile);
   if (pass.of_values == KvProduct::kInteger) UnpackValues(value_dtype, values, head_dim, pass.tile);
-  const bool rounded = pass.of_keys == KvProduct::kBF16 && pass.of_values == KvProduct::kBF16;
-  const int together = ZerosSpoil(pass, count, values) ? 1 : rounded ? pass.bf16->rows : kSideBySide;
+  const bool integers = pass.of_keys == KvProduct::kInteger && pass.of_values == KvProduct::kInteger;
+  int together = kSideBySide;
+  if (ZerosSpoil(pass, count, values)) {
+    together = 1;
+  } else if (pass.of_keys == KvProduct::kBF16 && pass.of_values == KvProduct::kBF16) {
+    together = pass.bf16->rows;
+  } else if (integers && pass.tiles->many_integers != nullptr) {
+    together = kQueryTile;
+  }
   for (int first = 0; first < count; first += together) {
     AttendTile(pass, first, HWY_MIN(together, count - first), keys, values);
     keys.ahead = values.ahead = false;  // once per tile is enough
@@ -490,6 +497,7 @@ AttentionTiles AttentionTilesFor(Isa isa) {
   const BF16Tiles& bf16 = BF16TilesFor(isa);
   AttentionTiles tiles = {.integer_rows = I8Format().IntegersFor(isa),
                           .integers = &I8TilesFor(isa),
+                          .many_integers = nullptr,
                           .bf16 = {.rows = kSideBySide,
                                    .x_block_bytes = bf16.x_block_bytes,
                                    .round = bf16.round,
@@ -497,6 +505,7 @@ AttentionTiles AttentionTilesFor(Isa isa) {
                           .bf16_many = {}};
   tiles.bf16_many = tiles.bf16;
 #if defined(__x86_64__)
+  if (isa == Isa::kAmx) tiles.many_integers = &MultiplyByteTiles;
   if (isa == Isa::kAmx && BF16AmxIsBetter()) {
     tiles.bf16_many = {.rows = kQueryTile,
                        .x_block_bytes = kTileRowBytes,

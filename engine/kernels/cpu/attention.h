@@ -81,6 +81,7 @@ std::string_view Numerics(KvProduct product);
 
 struct IntegerKernel;
 struct I8Tiles;
+struct TileProduct;
 struct BF16Attention;
 // BF16Way is how KV in bfloat16 is multiplied.
 struct BF16Way {
@@ -93,6 +94,8 @@ struct BF16Way {
 struct AttentionTiles {
   const IntegerKernel* integer_rows;  // quantizes queries
   const I8Tiles* integers;
+  // For kManyVectors or more, if keys and values are integers; or null.
+  void (*many_integers)(const TileProduct& product);
   BF16Way bf16;
   BF16Way bf16_many;  // for kManyVectors or more, if keys and values are in bfloat16
 };

@@ -28,6 +28,7 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/kernels/cpu/amx_tiles.h"
 #include "engine/kernels/cpu/attention_tile.h"
 #include "engine/kernels/cpu/i8_tiles.h"
 #include "engine/kernels/cpu/integer_product.h"
@@ -225,9 +226,21 @@ inline void UnpackValues(tensor::DType dtype, const TileOfBlocks& values, int he
 
 // sums[r][64] = exact sums of rows of integers, `stride` bytes apart, with the 64 rows of a panel, 128 too
 // much in each byte of the panel.
-inline void SumPanel(const I8Tiles& tiles, const std::byte* x, int64_t stride, int rows, const uint8_t* panel,
-                     int64_t steps, int32_t* sums) {
+inline void SumPanel(const AttentionTiles& all, const std::byte* x, int64_t stride, int rows,
+                     const uint8_t* panel, int64_t steps, int32_t* sums) {
+  constexpr int64_t kSteps = kTileStepBytes / kI8StepBytes;  // of a panel, in one of tiles of AMX
+  const I8Tiles& tiles = *all.integers;
   std::memset(sums, 0, static_cast<size_t>(rows) * kPanelRows * sizeof(int32_t));
+  if (all.many_integers != nullptr && rows >= kManyVectors && steps % kSteps == 0) {
+    return all.many_integers({.x = x,
+                              .x_stride = stride,
+                              .rows = rows,
+                              .panel = reinterpret_cast<const std::byte*>(panel),
+                              .steps = steps / kSteps,
+                              .sums = reinterpret_cast<std::byte*>(sums),
+                              .ahead = x,
+                              .ahead_step = 0});
+  }
   // As few tiles as it takes, of sizes that differ by one at most.
   const int count = (rows + tiles.rows - 1) / tiles.rows;
   for (int i = 0; i < count; ++i) {
@@ -243,11 +256,11 @@ inline void SumPanel(const I8Tiles& tiles, const std::byte* x, int64_t stride, i
 }
 
 // scores[r][64] of `rows` vectors, quantized, against a tile.
-inline void ScoreIntegers(const I8Tiles& tiles, const std::byte* q, int64_t stride, int rows, int head_dim,
-                          const IntegerTile& tile, float* scores) {
+inline void ScoreIntegers(const AttentionTiles& tiles, const std::byte* q, int64_t stride, int rows,
+                          int head_dim, const IntegerTile& tile, float* scores) {
   const F f;
   const Integers32 words;
-  HWY_ALIGN int32_t sums[kSideBySide * kTileTokens];
+  HWY_ALIGN int32_t sums[kQueryTile * kTileTokens];
   SumPanel(tiles, q + kIntegersAt, stride, rows, tile.keys, head_dim / kI8Step, sums);
   for (int r = 0; r < rows; ++r) {
     const IntegerRowHead head = HeadOf(q + r * stride);
@@ -328,13 +341,13 @@ inline IntegerWeights QuantizeWeights(const float* p, TokenRange range, const fl
 
 // out (OutPanel) += the tile's values, by the probabilities p[r][64], of the tokens of range[r]. Columns of
 // `out` stand as those of the panels do.
-inline void MixIntegers(const I8Tiles& tiles, const float* p, const TokenRange* range, int rows, int head_dim,
-                        const IntegerTile& tile, float* out) {
-  const bool in_bytes = tiles.step_bytes == kI8Step;
+inline void MixIntegers(const AttentionTiles& tiles, const float* p, const TokenRange* range, int rows,
+                        int head_dim, const IntegerTile& tile, float* out) {
+  const bool in_bytes = tiles.integers->step_bytes == kI8Step;
   constexpr int64_t kStride = kTileTokens;
   // A row of 16-bit integers takes two strides, too.
-  HWY_ALIGN std::byte x[2 * kSideBySide * kStride];
-  IntegerWeights weights[kSideBySide];
+  HWY_ALIGN std::byte x[2 * kQueryTile * kStride];
+  IntegerWeights weights[kQueryTile];
   for (int r = 0; r < rows; ++r) {
     weights[r] = {0, 0};
     if (!range[r].empty()) {
@@ -344,7 +357,7 @@ inline void MixIntegers(const I8Tiles& tiles, const float* p, const TokenRange* 
     // Its sums are not read.
     if (weights[r].scale == 0) std::memset(x + 2 * r * kStride, 0, 2 * kStride);
   }
-  HWY_ALIGN int32_t sums[2 * kSideBySide * kPanelRows];
+  HWY_ALIGN int32_t sums[2 * kQueryTile * kPanelRows];
   const int sum_rows = in_bytes ? 2 * rows : rows;
   const int64_t stride = in_bytes ? kStride : 2 * kStride;
   for (int first = 0; first < head_dim; first += kPanelRows) {
