@@ -49,7 +49,8 @@ class PreparedMemory {
     if (lines > lines_.size()) lines_ = std::vector<Line>(lines);
     return data();
   }
-  std::byte* data() { return lines_.data()->bytes; }
+  // Null before the first Take.
+  std::byte* data() { return reinterpret_cast<std::byte*>(lines_.data()); }
 
  private:
   static constexpr int64_t kLineBytes = 64;
