@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,9 +29,8 @@ namespace baton::kernels::cpu {
 
 AmxState TryAmx(const AmxTrial& trial) {
   const auto without = [](std::string_view why) {
-    return AmxState{.warning = fmt::format("AMX is not used: {}. Products take AVX-512, which has the same "
-                                           "results and is slower for prompts",
-                                           why)};
+    return AmxState{
+        .warning = fmt::format("AMX is not used: {}. Products take AVX-512, with the same results", why)};
   };
   if (!trial.there()) return {};
   if (const int error = trial.request(); error != 0) {

@@ -19,6 +19,7 @@
 #include "engine/kernels/cpu/experts.h"
 #include "engine/kernels/cpu/isa.h"
 #include "engine/kernels/cpu/panels.h"
+#include "engine/kernels/cpu/prepared_memory.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv/store/kv_codec.h"
 #include "spdlog/spdlog.h"

@@ -14,6 +14,7 @@
 #include "engine/kernels/collective.h"
 #include "engine/kernels/cpu/elementwise.h"
 #include "engine/kernels/cpu/panels.h"
+#include "engine/kernels/cpu/prepared_memory.h"
 #include "engine/kernels/experts.h"
 #include "engine/kernels/matrix.h"
 

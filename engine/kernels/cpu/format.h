@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "engine/kernels/cpu/isa.h"
 #include "engine/kernels/weight_view.h"
@@ -38,26 +37,6 @@ struct PreparedRows {
   int64_t stride = 0;  // bytes
 
   PreparedRows From(int64_t row) const { return {data + row * stride, stride}; }
-};
-
-// Room for prepared rows, whose strides are whole lines of a cache: they begin with a line, each.
-class PreparedMemory {
- public:
-  // Room for `bytes` at least; what was there is lost.
-  std::byte* Take(int64_t bytes) {
-    const auto lines = static_cast<size_t>((bytes + kLineBytes - 1) / kLineBytes);
-    if (lines > lines_.size()) lines_ = std::vector<Line>(lines);
-    return data();
-  }
-  // Null before the first Take.
-  std::byte* data() { return reinterpret_cast<std::byte*>(lines_.data()); }
-
- private:
-  static constexpr int64_t kLineBytes = 64;
-  struct alignas(kLineBytes) Line {
-    std::byte bytes[kLineBytes];
-  };
-  std::vector<Line> lines_;
 };
 
 // Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n]. Or one row of x, or
