@@ -127,16 +127,64 @@ Json NormalizedMessage(const Json& message) {
   return normalized;
 }
 
+// A text becomes a list of one part, as clients of models with images write it.
+void PutTextInParts(Json* messages) {
+  for (Json& message : *messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_string()) continue;
+    *content = Json::array({{{"type", "text"}, {"text", *content}}});
+  }
+}
+
+struct FreeTemplate {
+  void operator()(baton_template* handle) const { CallRust(baton_template_free, handle); }
+};
+
+struct Compiled {
+  std::unique_ptr<baton_template, FreeTemplate> handle;  // null: there is none
+  // The template reads the content of a message as a list of parts, and leaves out one that is a text.
+  bool parts = false;
+};
+
+// `variables` as the template sees them, but for parts.
+absl::StatusOr<std::string> RenderWith(const Compiled& compiled, Json variables, absl::Time now,
+                                       size_t max_bytes) {
+  if (compiled.parts) PutTextInParts(&variables["messages"]);
+  std::string json;
+  try {
+    json = variables.dump();
+  } catch (const Json::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("messages: text is not UTF-8: ", error.what()));
+  }
+  baton_text_bytes text;
+  baton_text_bytes error;
+  const int32_t code = CallRust(baton_template_render, compiled.handle.get(), Data(json), json.size(),
+                                absl::ToUnixSeconds(now), max_bytes, &text, &error);
+  if (code != BATON_TEXT_OK) return InFile("chat template", TakeError(code, error));
+  return Take(text);
+}
+
+// Renders a user's message to learn how the template reads its content. One that refuses both forms, or
+// writes neither, gets texts.
+bool ReadsPartsAlone(Compiled* compiled, const Json& defaults, const Json& tools) {
+  constexpr char kText[] = "qzx-a-text-of-no-template";
+  constexpr size_t kMostBytes = 1 << 20;
+  Json variables = defaults;
+  variables["messages"] = Json::array({{{"role", "user"}, {"content", kText}}});
+  variables["tools"] = tools;
+  const auto writes = [&](bool parts) {
+    compiled->parts = parts;
+    const auto text = RenderWith(*compiled, variables, absl::UnixEpoch(), kMostBytes);
+    return text.ok() && absl::StrContains(*text, kText);
+  };
+  return !writes(false) && writes(true);
+}
+
 }  // namespace
 
 struct ChatTemplate::Impl {
-  struct Free {
-    void operator()(baton_template* handle) const { CallRust(baton_template_free, handle); }
-  };
-  using Compiled = std::unique_ptr<baton_template, Free>;
-
-  Compiled chat, tool_use;  // null: there is none
-  Json defaults;            // variables that a caller may override
+  Compiled chat, tool_use;
+  Json defaults;  // variables that a caller may override
   std::string digest;
 };
 
@@ -180,7 +228,7 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSources(co
         code != BATON_TEXT_OK) {
       return TakeError(code, error);
     }
-    compiled->reset(handle);
+    compiled->handle.reset(handle);
   }
   impl->defaults = special_tokens.is_object() ? Texts(special_tokens) : Json::object();
   impl->digest =
@@ -189,6 +237,15 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSources(co
   impl->defaults["tools"] = nullptr;
   impl->defaults["documents"] = nullptr;
   impl->defaults["add_generation_prompt"] = false;
+  const Json tool = {{"type", "function"},
+                     {"function",
+                      {{"name", "look"},
+                       {"description", "Looks."},
+                       {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}};
+  for (const auto& [compiled, tools] :
+       {std::pair(&impl->chat, Json()), {&impl->tool_use, Json::array({tool})}}) {
+    if (compiled->handle != nullptr) compiled->parts = ReadsPartsAlone(compiled, impl->defaults, tools);
+  }
   return std::shared_ptr<const ChatTemplate>(new ChatTemplate(std::move(impl)));
 }
 
@@ -210,26 +267,13 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Ti
     if (!message.is_object()) return absl::InvalidArgumentError("messages: every message is an object");
     message = NormalizedMessage(message);
   }
-  std::string json;
-  try {
-    json = all.dump();
-  } catch (const Json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("messages: text is not UTF-8: ", error.what()));
-  }
   const bool tools = !all["tools"].is_null();
-  const Impl::Compiled& used = tools && impl_->tool_use != nullptr ? impl_->tool_use : impl_->chat;
-  if (used == nullptr) {
+  const Compiled& used = tools && impl_->tool_use.handle != nullptr ? impl_->tool_use : impl_->chat;
+  if (used.handle == nullptr) {
     return absl::InvalidArgumentError(
         "messages: this model has a chat template for chats with tools alone: give tools");
   }
-  baton_text_bytes text;
-  baton_text_bytes error;
-  const int32_t code = CallRust(baton_template_render, used.get(), Data(json), json.size(),
-                                absl::ToUnixSeconds(now), max_bytes, &text, &error);
-  if (code != BATON_TEXT_OK) {
-    return InFile("chat template", TakeError(code, error));
-  }
-  return Take(text);
+  return RenderWith(used, std::move(all), now, max_bytes);
 }
 
 }  // namespace baton::text

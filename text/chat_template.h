@@ -46,7 +46,9 @@ class ChatTemplate {
   // "add_generation_prompt", "enable_thinking" and others as the caller sets. As transformers does, a null
   // member of a message counts as absent (but for the content of one with calls: templates of the time before
   // transformers 5 ask for it), reasoning_content, thinking and reasoning name the same thing, and
-  // "tools" and "documents" are none and "add_generation_prompt" is false unless given. now is what
+  // "tools" and "documents" are none and "add_generation_prompt" is false unless given. A template that reads
+  // the content of messages as lists of parts alone (those of models that read images, too) gets each text as
+  // [{"type": "text", "text": ...}]; a probe at the start tells. now is what
   // strftime_now sees, in local time. "tools" that are not null ask for the template of that use. A template
   // that raises is INVALID_ARGUMENT with the template's own message and line. OUT_OF_RANGE as soon as the
   // text is longer than `max_bytes`.

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/base/ids.h"
+#include "common/base/quote.h"
 #include "common/base/status.h"
 #include "router/api/conversation.h"
 #include "router/moderation/gate.h"
@@ -26,9 +28,25 @@ absl::Status NotOfFormat(const moderation::ClassifierFormat& format, const std::
                   format.name, why));
 }
 
+// Control tokens in a message are text, and a family whose own words hold one wants the token.
+absl::Status ProveTurn(const moderation::ClassifierFormat& format, const std::string& turn,
+                       const text::Tokenizer& tokenizer) {
+  BATON_ASSIGN_OR_RETURN(const auto tokens, tokenizer.Encode(turn, false));
+  for (const TokenId token : tokens) {
+    if (!tokenizer.IsControl(token)) continue;
+    return absl::FailedPreconditionError(
+        fmt::format("its tokenizer has a control token for {}, which the format {} sends as text",
+                    Quoted(tokenizer.TokenBytes(token)), format.name));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> Prove(const moderation::ClassifierFormat& format,
                               const moderation::Question& question, bool answer,
                               const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer) {
+  for (const std::string* const turn : {&question.turn, &question.turn_answer}) {
+    BATON_RETURN_IF_ERROR(ProveTurn(format, *turn, tokenizer));
+  }
   moderation::Passage passage{.text = kProbe, .answer = answer, .question = answer ? "question" : ""};
   BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(QuestionAbout(question, passage), 1000));
   const auto prompt = chat_template.Render(variables);
@@ -56,11 +74,18 @@ v1::Conversation QuestionAbout(const moderation::Question& question, const moder
   v1::Message* const judged = conversation.add_messages();
   judged->set_role(passage.answer ? "assistant" : "user");
   judged->set_content(passage.text);
+  const auto worded = [&passage](const std::string& usual, const std::string& answer) {
+    return passage.answer && !answer.empty() ? answer : usual;
+  };
+  if (const std::string turn = worded(question.turn, question.turn_answer); !turn.empty()) {
+    v1::Message* const asking = conversation.add_messages();
+    asking->set_role("user");
+    asking->set_content(turn);
+  }
   if (!question.variable.empty()) {
-    const std::string_view value =
-        passage.answer && !question.value_answer.empty() ? question.value_answer : question.value;
+    const std::string value = worded(question.value, question.value_answer);
     google::protobuf::Value parsed;
-    BATON_CHECK(google::protobuf::util::JsonStringToMessage(std::string(value), &parsed).ok()) << value;
+    BATON_CHECK(google::protobuf::util::JsonStringToMessage(value, &parsed).ok()) << value;
     (*conversation.mutable_template_arguments()->mutable_fields())[std::string(question.variable)] = parsed;
   }
   return conversation;
@@ -89,6 +114,16 @@ absl::StatusOr<size_t> ProveClassifier(const moderation::ClassifierFormat& forma
                     context, format.name, longest));
   }
   return static_cast<size_t>(std::min(room, kMostRoom));
+}
+
+std::optional<RecognisedClassifier> RecogniseClassifier(const text::ChatTemplate& chat_template,
+                                                        const text::Tokenizer& tokenizer, int64_t context) {
+  for (const moderation::ClassifierFormat& format : moderation::ClassifierFormats()) {
+    if (format.proof.empty()) continue;
+    const auto room = ProveClassifier(format, chat_template, tokenizer, context);
+    if (room.ok()) return RecognisedClassifier{.format = &format, .room = *room};
+  }
+  return std::nullopt;
 }
 
 }  // namespace baton::router

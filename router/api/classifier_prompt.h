@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
@@ -13,7 +15,8 @@
 
 namespace baton::router {
 
-// The conversation that asks a question about a passage: the message of a user, and the answer if it is one.
+// The conversation that asks a question about a passage: the message of a user, the answer if it is one, and
+// the question's own turn.
 v1::Conversation QuestionAbout(const moderation::Question& question, const moderation::Passage& passage);
 
 // Bytes of text that a passage may have, so that every prompt and its verdict fit in `context` tokens: a
@@ -22,5 +25,13 @@ v1::Conversation QuestionAbout(const moderation::Question& question, const moder
 absl::StatusOr<size_t> ProveClassifier(const moderation::ClassifierFormat& format,
                                        const text::ChatTemplate& chat_template,
                                        const text::Tokenizer& tokenizer, int64_t context);
+
+struct RecognisedClassifier {
+  const moderation::ClassifierFormat* format = nullptr;
+  size_t room = 0;  // as ProveClassifier's
+};
+// The first format whose prompts the template proves; nothing: it is of no family that can be told.
+std::optional<RecognisedClassifier> RecogniseClassifier(const text::ChatTemplate& chat_template,
+                                                        const text::Tokenizer& tokenizer, int64_t context);
 
 }  // namespace baton::router

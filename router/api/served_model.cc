@@ -48,15 +48,16 @@ absl::Status MakeClassifier(const std::string& format, const std::string& folder
         fmt::format("{}: a classifier's prompts are written by its chat template, and it has none", folder));
   }
   if (format == kFoundByTemplate) {
-    for (const moderation::ClassifierFormat& one : moderation::ClassifierFormats()) {
-      const auto room = ProveClassifier(one, *served->chat_template, *served->tokenizer, served->context);
-      if (!room.ok()) continue;
-      served->classifier = &one;
-      served->classifier_room = *room;
-      return absl::OkStatus();
+    const auto found = RecogniseClassifier(*served->chat_template, *served->tokenizer, served->context);
+    if (!found.has_value()) {
+      return absl::FailedPreconditionError(
+          fmt::format("{}: its chat template is of no family of classifiers that is known: name its format "
+                      "(docs/moderation.md)",
+                      folder));
     }
-    return absl::FailedPreconditionError(fmt::format(
-        "{}: its chat template is of no family of classifiers that is known (docs/moderation.md)", folder));
+    served->classifier = found->format;
+    served->classifier_room = found->room;
+    return absl::OkStatus();
   }
   served->classifier = moderation::FindClassifierFormat(format);
   if (served->classifier == nullptr) {
@@ -82,7 +83,7 @@ absl::Status MakeClassifier(const std::string& format, const std::string& folder
 
 // Grows when this source makes another answer of the same request, model and numerics: another order of the
 // sampler's filters, another parser of parts.
-constexpr int kAnswers = 3;
+constexpr int kAnswers = 4;
 
 std::string AnswerDigestOf(const ServedModel& served) {
   const model::GenerationDefaults& defaults = served.defaults;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "common/base/quote.h"
+#include "nlohmann/json.hpp"
 
 namespace baton::router::moderation {
 namespace {
@@ -33,36 +34,58 @@ const std::vector<std::pair<std::string_view, std::string_view>> kHazards = {
     {"S14", "Code Interpreter Abuse"},
 };
 
-// ShieldGemma: a request for each policy, in the template's variable `guideline`, and "Yes" or "No"; the
-// score is the softmax of the two. The policies are the model card's, of which the wording differs for what a
-// user and what a model wrote. https://huggingface.co/google/shieldgemma-2b,
-// https://ai.google.dev/responsible/docs/safeguards/shieldgemma
-const std::vector<Question> kShieldGemma = {
-    {.category = "Dangerous Content",
-     .variable = "guideline",
-     .value =
-         R"("\"No Dangerous Content\": The prompt shall not contain or seek generation of content that harms oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).")",
-     .value_answer =
-         R"("\"No Dangerous Content\": The chatbot shall not generate content that harms oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).")"},
-    {.category = "Harassment",
-     .variable = "guideline",
-     .value =
-         R"("\"No Harassment\": The prompt shall not contain or seek generation of content that is malicious, intimidating, bullying, or abusive content targeting another individual (e.g., physical threats, denial of tragic events, disparaging victims of violence).")",
-     .value_answer =
-         R"("\"No Harassment\": The chatbot shall not generate content that is malicious, intimidating, bullying, or abusive content targeting another individual (e.g., physical threats, denial of tragic events, disparaging victims of violence).")"},
-    {.category = "Hate Speech",
-     .variable = "guideline",
-     .value =
-         R"("\"No Hate Speech\": The prompt shall not contain or seek generation of content that targets identity and/or protected attributes (e.g., racial slurs, promotion of discrimination, calls to violence against protected groups).")",
-     .value_answer =
-         R"("\"No Hate Speech\": The chatbot shall not generate content that targets identity and/or protected attributes (e.g., racial slurs, promotion of discrimination, calls to violence against protected groups).")"},
-    {.category = "Sexually Explicit Information",
-     .variable = "guideline",
-     .value =
-         R"("\"No Sexually Explicit Information\": The prompt shall not contain or seek generation of content that contains references to sexual acts or other lewd content (e.g., sexually graphic descriptions, content aimed at causing arousal).")",
-     .value_answer =
-         R"("\"No Sexually Explicit Information\": The chatbot shall not generate content that contains references to sexual acts or other lewd content (e.g., sexually graphic descriptions, content aimed at causing arousal).")"},
-};
+// ShieldGemma: a request for each guideline, in the template's variable `guideline`, and "Yes" or "No"; the
+// score is the softmax of the two. The guidelines are the model card's to the letter, since the model is
+// sensitive to their wording, which differs for what a user and what a model wrote.
+// https://huggingface.co/google/shieldgemma-2b#guidelines-to-use-in-prompts
+Question Guideline(std::string_view category, std::string_view content) {
+  const auto value = [&](std::string_view subject) {
+    return nlohmann::json(fmt::format(R"("No {}": {} content that {})", category, subject, content)).dump();
+  };
+  return {.category = category,
+          .variable = "guideline",
+          .value = value("The prompt shall not contain or seek generation of"),
+          .value_answer = value("The chatbot shall not generate")};
+}
+
+std::vector<Question> ShieldGemmaQuestions() {
+  return {
+      Guideline("Dangerous Content",
+                "harming oneself and/or others (e.g., accessing or building firearms and explosive "
+                "devices, promotion of terrorism, instructions for suicide)."),
+      Guideline("Harassment",
+                "is malicious, intimidating, bullying, or abusive content targeting another individual "
+                "(e.g., physical threats, denial of tragic events, disparaging victims of violence)."),
+      Guideline("Hate Speech",
+                "targeting identity and/or protected attributes (e.g., racial slurs, promotion of "
+                "discrimination, calls to violence against protected groups) or "
+                "dehumanizing/belittling/vilifying on the bases of race, ethnicity, religion, disability, "
+                "age, nationality, veteran status, sexual orientation, gender, gender identity, caste, or "
+                "any other protected status. We do allow content that includes a reference to a protected "
+                "individual or group in a positive manner."),
+      Guideline("Sexually Explicit Information",
+                "contains references to sexual acts or other lewd content (e.g., sexually graphic "
+                "descriptions, content aimed at causing arousal). Medical or scientific terms related to "
+                "human anatomy or sex education are permitted.")};
+}
+
+// Granite Guardian 4.1: the last turn is a user's with the criterion; no thoughts are asked for. The words
+// are the vendor's, who writes the line end between the tags as a backslash and an n.
+// https://github.com/ibm-granite/granite-guardian (cookbooks, 4.1)
+Question GuardianBlock() {
+  const auto turn = [](std::string_view who) {
+    return fmt::format(
+        "<guardian><no-think>As a judge agent, assess whether the provided text meets the given judging "
+        "criteria using all available information, including conversations, documents, and tools. Provide "
+        "your score immediately without explanation. Output empty <think>\\n</think> tags followed by your "
+        "score in <score></score> tags.\n\n"
+        "### Criteria: The text promotes or contains content that is universally harmful across all contexts "
+        "and audiences, including content that could cause physical, psychological, or social harm.\n\n"
+        "### Scoring Schema: If the last {}'s text meets the criteria, return 'yes'; otherwise, return 'no'.",
+        who);
+  };
+  return {.category = "harm", .turn = turn("user"), .turn_answer = turn("assistant")};
+}
 
 std::vector<ClassifierFormat> MakeFormats() {
   std::vector<ClassifierFormat> formats;
@@ -85,7 +108,7 @@ std::vector<ClassifierFormat> MakeFormats() {
        // Qwen3Guard's has the first two as well.
        .proof = {"BEGIN UNSAFE CONTENT CATEGORIES", "BEGIN CONVERSATION", "'safe' or 'unsafe'"}});
   formats.push_back({.name = "shield_gemma",
-                     .questions = kShieldGemma,
+                     .questions = ShieldGemmaQuestions(),
                      .before_word = "",
                      .safe = {"No"},
                      .unsafe = {"Yes"},
@@ -109,7 +132,7 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .max_tokens = 64,
                      .proof = {"Safety: Controversial", "Categories:"}});
   // Granite Guardian 3.3: "<score> yes </score>", without its thoughts, which the template leaves out unless
-  // asked. `guardian_config` is as the vendor's own evaluation sets it
+  // asked. `guardian_config` is as the vendor's own notebooks set it
   // (https://github.com/ibm-granite/granite-guardian). No prompt of it was at hand: the one word of the proof
   // is in other templates, too.
   formats.push_back({.name = "granite_guardian_3_3",
@@ -121,6 +144,13 @@ std::vector<ClassifierFormat> MakeFormats() {
                      .unsafe = {"yes"},
                      .max_tokens = 16,
                      .proof = {"score"}});
+  // Its template is that of other models.
+  formats.push_back({.name = "granite_guardian_4_1",
+                     .questions = {GuardianBlock()},
+                     .before_word = "<score>",
+                     .safe = {"no"},
+                     .unsafe = {"yes"},
+                     .max_tokens = 32});
   // Granite Guardian 3.0 to 3.2: "Yes" or "No" about the risk that `guardian_config` names; 3.2 adds how sure
   // it is. https://huggingface.co/ibm-granite/granite-guardian-3.1-8b
   formats.push_back({.name = "granite_guardian",

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,10 +18,13 @@ namespace baton::router::moderation {
 
 // One request to the classifier. A verdict takes all of its format's.
 struct Question {
-  std::string_view category;           // that a "yes" means; empty: the verdict names them
-  std::string_view variable;           // of the template; empty: none
-  std::string_view value;              // of that variable, as JSON
-  std::string_view value_answer = {};  // where an answer is judged; empty: likewise
+  std::string_view category = {};  // that a "yes" means; empty: the verdict names them
+  std::string_view variable = {};  // of the template; empty: none
+  std::string value = {};          // of that variable, as JSON
+  std::string value_answer = {};   // where an answer is judged; empty: likewise
+  // A last turn of the user, which asks; empty: the template asks.
+  std::string turn = {};
+  std::string turn_answer = {};  // where an answer is judged; empty: likewise
 };
 
 struct ClassifierFormat {
@@ -37,7 +41,8 @@ struct ClassifierFormat {
   std::vector<std::pair<std::string_view, std::string_view>> categories = {};
   // Tokens that a verdict takes at most.
   int max_tokens = 1;
-  // Texts that this family's template writes into every prompt, by which it is recognised.
+  // Texts that this family's template writes into every prompt, by which it is recognised; empty: the name
+  // alone says that a model is of this family.
   std::vector<std::string_view> proof = {};
 };
 

@@ -92,8 +92,11 @@ absl::Status ReadConstraint(const ::vllm::DecodingParameters& from, v1::Generate
   return absl::OkStatus();
 }
 
-absl::Status ReadStop(const ::vllm::StoppingCriteria& from, v1::StopConditions* to) {
+absl::Status ReadStop(const ::vllm::StoppingCriteria& from, v1::GenerateRequest* request) {
+  v1::StopConditions* const to = request->mutable_stop();
   to->set_max_tokens(from.max_new_tokens() == 0 ? kDefaultTokens : from.max_new_tokens());
+  // Nobody asked for as many as that: a lower bound of the operator's is no error.
+  if (from.max_new_tokens() == 0) request->mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
   BATON_RETURN_IF_ERROR(Refuse(from.min_new_tokens() > 0, "stopping.min_new_tokens",
                                "not served here: an answer may end with its first token"));
   BATON_RETURN_IF_ERROR(Refuse(from.include_stop_strings(), "stopping.include_stop_strings"));
@@ -144,7 +147,7 @@ absl::StatusOr<Request> ReadRequest(const ::vllm::GenerateRequest& from, bool st
   BATON_RETURN_IF_ERROR(ReadPrompt(from, &request));
   BATON_RETURN_IF_ERROR(ReadSampling(from, stream, &request));
   BATON_RETURN_IF_ERROR(ReadConstraint(from.decoding(), &request));
-  BATON_RETURN_IF_ERROR(ReadStop(from.stopping(), request.mutable_stop()));
+  BATON_RETURN_IF_ERROR(ReadStop(from.stopping(), &request));
   BATON_RETURN_IF_ERROR(ReadOutput(from, &read));
   const ::vllm::KVCacheParameters& kv = from.kv();
   BATON_RETURN_IF_ERROR(Refuse(kv.bypass_prefix_cache(), "kv.bypass_prefix_cache"));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
 #include "nlohmann/json.hpp"
@@ -89,6 +91,59 @@ absl::Status TidySchema(Json& schema) {
   return TidyFormats(schema, /*is_schema=*/true);
 }
 
+// Findings about a schema's texts, wherever they stand.
+struct Texts {
+  // An object with names that have schemas of their own may have others, too.
+  bool names_beside_others = false;
+  // One of them, or a member's name in one, has a character that only \u can write.
+  bool controls = false;
+};
+
+bool HasControls(std::string_view text) {
+  return std::ranges::any_of(text, [](char c) {
+    return (static_cast<unsigned char>(c) < 0x20 &&
+            std::string_view("\b\f\n\r\t").find(c) == std::string_view::npos) ||
+           c == 0x7f;
+  });
+}
+
+void LookAtTexts(const Json& value, bool is_value, Texts* texts) {
+  if (value.is_string() && is_value)
+    texts->controls = texts->controls || HasControls(value.get_ref<const std::string&>());
+  if (!value.is_structured()) return;
+  if (value.is_object() && !is_value) {
+    const auto others = value.find("additionalProperties");
+    const bool open = others == value.end() || *others != Json(false);
+    for (const char* const key : {"properties", "patternProperties"}) {
+      const auto names = value.find(key);
+      if (open && names != value.end() && !names->empty()) texts->names_beside_others = true;
+    }
+  }
+  for (const auto& [key, one] : value.items()) {
+    if (value.is_object() && is_value) texts->controls = texts->controls || HasControls(key);
+    if (value.is_object() && !is_value && HasNames(key) && one.is_object()) {
+      for (const Json& named : one) LookAtTexts(named, /*is_value=*/false, texts);
+    } else {
+      LookAtTexts(one, is_value || (value.is_object() && (key == "const" || key == "enum")), texts);
+    }
+  }
+}
+
+// The grammar tells a member's name by how it is written, and "\u0061" would be another one than "a": where
+// that matters, each character is written in one way.
+absl::StatusOr<JsonStyle> StyleFor(const Json& schema, const JsonStyle& style) {
+  constexpr std::string_view kOneSpelling = "nrbtf\\\"";
+  Texts texts;
+  LookAtTexts(schema, /*is_value=*/false, &texts);
+  const JsonStyle used = {style.escapes.empty() && texts.names_beside_others ? kOneSpelling : style.escapes};
+  if (texts.controls && !used.escapes.empty()) {
+    return absl::InvalidArgumentError(
+        "the schema has a const or an enum with a control character that only \\u can write, which can't be "
+        "beside an object whose names are not all known: say additionalProperties false");
+  }
+  return used;
+}
+
 int64_t Occurrences(std::string_view text, std::string_view what) {
   int64_t count = 0;
   for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++count;
@@ -110,7 +165,8 @@ absl::StatusOr<std::string> SchemaGrammar(std::string_view schema, const JsonSty
     return absl::InvalidArgumentError(
         fmt::format("the schema has the keyword {}, which is not for clients", kOptions));
   }
-  json::Append(&parsed, kOptions, Options(style));
+  BATON_ASSIGN_OR_RETURN(const JsonStyle used, StyleFor(parsed, style));
+  json::Append(&parsed, kOptions, Options(used));
   return "start: %json " + parsed.dump() + "\n";
 }
 

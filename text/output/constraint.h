@@ -14,7 +14,7 @@ namespace baton::output {
 inline constexpr int kMaxSchemaProperties = 512;  // of one object
 inline constexpr int kMaxChoices = 1000;
 
-// How JSON is written. escapes: what may follow a backslash in a string; empty: what JSON knows.
+// How JSON is written. escapes: what may follow a backslash in a text; empty: what JSON knows.
 struct JsonStyle {
   std::string_view escapes;
 };

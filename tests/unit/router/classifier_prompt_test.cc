@@ -1,7 +1,8 @@
 // Prompts of each family of classifiers. The shipped one's are rendered by its own template; the others' by
 // stand-ins, which have our code and, of what the family's template writes, the lines that a vector needs:
 // those that hold what we send, and those that tell families apart. The lines are those of the model cards
-// that router/moderation/classifier_format.cc names, and of public code that writes the same prompts. For
+// that router/moderation/classifier_format.cc names, and of what their templates were seen to write (those of
+// Llama Guard 3 and Granite Guardian 3 are public beside their cards, and a prompt of ShieldGemma's is). For
 // Granite Guardian 3.3 there are none: no prompt of it was at hand.
 //
 // To make a vector again: take the card's prompt, put the words of a passage where it has the user's and the
@@ -39,7 +40,7 @@ const std::vector<Family>& Families() {
   static const std::vector<Family>& families = *new std::vector<Family>{
       {.format = "llama_guard",
        .chat_template =
-           R"({% set who = 'User' if messages[-1].role == 'user' else 'Agent' %}Task: Check if there is unsafe content in '{{ who }}' messages in conversations according to our safety policy with the below categories.
+           R"({% set who = 'User' if messages[-1].role == 'user' else 'Agent' %}Task: Check if there is unsafe content in '{{ who }}' messages in conversations according our safety policy with the below categories.
 
 <BEGIN UNSAFE CONTENT CATEGORIES>
 S1: Violent Crimes.
@@ -54,7 +55,7 @@ S1: Violent Crimes.
 Provide your safety assessment for ONLY THE LAST {{ who }} message in the above conversation:
 - First line must read 'safe' or 'unsafe'.)",
        .prompt =
-           R"(Task: Check if there is unsafe content in 'User' messages in conversations according to our safety policy with the below categories.
+           R"(Task: Check if there is unsafe content in 'User' messages in conversations according our safety policy with the below categories.
 
 <BEGIN UNSAFE CONTENT CATEGORIES>
 S1: Violent Crimes.
@@ -69,7 +70,57 @@ User: one
 Provide your safety assessment for ONLY THE LAST User message in the above conversation:
 - First line must read 'safe' or 'unsafe'.)",
        .answer =
-           R"(Task: Check if there is unsafe content in 'Agent' messages in conversations according to our safety policy with the below categories.
+           R"(Task: Check if there is unsafe content in 'Agent' messages in conversations according our safety policy with the below categories.
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+S1: Violent Crimes.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+User: one
+
+Agent: two
+
+<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST Agent message in the above conversation:
+- First line must read 'safe' or 'unsafe'.)"},
+      // Llama Guard 3-1B and 4, which read images too: the content of messages is a list of parts.
+      {.format = "llama_guard",
+       .chat_template =
+           R"({% set who = 'User' if messages[-1].role == 'user' else 'Agent' %}Task: Check if there is unsafe content in '{{ who }}' messages in conversations according our safety policy with the below categories.
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+S1: Violent Crimes.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+{% for one in messages %}{{ 'User' if one.role == 'user' else 'Agent' }}: {% for part in one.content | selectattr('type', 'equalto', 'text') %}{{ part.text | trim }}{% endfor %}
+
+
+{% endfor %}<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST {{ who }} message in the above conversation:
+- First line must read 'safe' or 'unsafe'.)",
+       .prompt =
+           R"(Task: Check if there is unsafe content in 'User' messages in conversations according our safety policy with the below categories.
+
+<BEGIN UNSAFE CONTENT CATEGORIES>
+S1: Violent Crimes.
+<END UNSAFE CONTENT CATEGORIES>
+
+<BEGIN CONVERSATION>
+
+User: one
+
+<END CONVERSATION>
+
+Provide your safety assessment for ONLY THE LAST User message in the above conversation:
+- First line must read 'safe' or 'unsafe'.)",
+       .answer =
+           R"(Task: Check if there is unsafe content in 'Agent' messages in conversations according our safety policy with the below categories.
 
 <BEGIN UNSAFE CONTENT CATEGORIES>
 S1: Violent Crimes.
@@ -89,9 +140,12 @@ Provide your safety assessment for ONLY THE LAST Agent message in the above conv
        .chat_template =
            R"({% set answer = messages[-1].role == 'assistant' %}<start_of_turn>
 Human Question: {{ messages[0].content }}
-{%+ if answer +%}
+<end_of_turn>
+{% if answer %}
+<start_of_turn>
 Chatbot Response: {{ messages[-1].content }}
-{% endif %}<end_of_turn>
+<end_of_turn>
+{% endif %}
 
 Our safety principle is defined in the below:
 
@@ -99,31 +153,32 @@ Our safety principle is defined in the below:
 
 ===
 
-Does the {{ 'chatbot response' if answer else 'human question' }} violate the above principle? Your answer must start with 'Yes' or 'No'.)",
+Does the {{ 'Chatbot Response' if answer else 'human question' }} violate the above principle? Your answer must start with 'Yes' or 'No'.)",
        .prompt = R"(<start_of_turn>
 Human Question: one
 <end_of_turn>
 
 Our safety principle is defined in the below:
 
-* "No Dangerous Content": The prompt shall not contain or seek generation of content that harms oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).
+* "No Dangerous Content": The prompt shall not contain or seek generation of content that harming oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).
 
 ===
 
 Does the human question violate the above principle? Your answer must start with 'Yes' or 'No'.)",
        .answer = R"(<start_of_turn>
 Human Question: one
-
+<end_of_turn>
+<start_of_turn>
 Chatbot Response: two
 <end_of_turn>
 
 Our safety principle is defined in the below:
 
-* "No Dangerous Content": The chatbot shall not generate content that harms oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).
+* "No Dangerous Content": The chatbot shall not generate content that harming oneself and/or others (e.g., accessing or building firearms and explosive devices, promotion of terrorism, instructions for suicide).
 
 ===
 
-Does the chatbot response violate the above principle? Your answer must start with 'Yes' or 'No'.)"},
+Does the Chatbot Response violate the above principle? Your answer must start with 'Yes' or 'No'.)"},
       {.format = "qwen3guard",
        .chat_template =
            R"({% set who = 'ASSISTANT' if messages[-1].role == 'assistant' else 'USER' %}<BEGIN SAFETY POLICY>
@@ -181,7 +236,7 @@ Provide your safety assessment for ONLY THE LAST **ASSISTANT's response** in the
  - The second line should start with 'Categories:')"},
       {.format = "granite_guardian",
        .chat_template =
-           R"({% set who = messages[-1].role %}You are a safety agent trying to help determine whether the {{ who }} message is harmful according to the safety risk definition below.
+           R"({% set who = messages[-1].role %}You are a safety agent trying to help determine whether the {{ who }} message{{ ' to the user message' if who == 'assistant' }} is harmful according to the safety risk definition below.
 
 <start_of_turn>
 {% for one in messages %}{{ one.role | capitalize }} Message: {{ one.content }}
@@ -190,7 +245,7 @@ Provide your safety assessment for ONLY THE LAST **ASSISTANT's response** in the
 Our safety risk definition is defined below:
 
 <start_of_risk_definition>
-* {{ guardian_config.risk_name }}
+- {{ guardian_config.risk_name }}
 <end_of_risk_definition>
 
 Is the {{ who }} message harmful based on the risk definition? Your answer must be either 'Yes' or 'No'.)",
@@ -204,12 +259,12 @@ User Message: one
 Our safety risk definition is defined below:
 
 <start_of_risk_definition>
-* harm
+- harm
 <end_of_risk_definition>
 
 Is the user message harmful based on the risk definition? Your answer must be either 'Yes' or 'No'.)",
        .answer =
-           R"(You are a safety agent trying to help determine whether the assistant message is harmful according to the safety risk definition below.
+           R"(You are a safety agent trying to help determine whether the assistant message to the user message is harmful according to the safety risk definition below.
 
 <start_of_turn>
 User Message: one
@@ -219,10 +274,31 @@ Assistant Message: two
 Our safety risk definition is defined below:
 
 <start_of_risk_definition>
-* harm
+- harm
 <end_of_risk_definition>
 
 Is the assistant message harmful based on the risk definition? Your answer must be either 'Yes' or 'No'.)"},
+      {.format = "granite_guardian_4_1",
+       .chat_template =
+           R"({% for one in messages %}<|start_of_role|>{{ one.role }}<|end_of_role|>{{ one.content }}<|end_of_text|>
+{% endfor %}<|start_of_role|>assistant<|end_of_role|>)",
+       .prompt =
+           R"(<|start_of_role|>user<|end_of_role|>one<|end_of_text|>
+<|start_of_role|>user<|end_of_role|><guardian><no-think>As a judge agent, assess whether the provided text meets the given judging criteria using all available information, including conversations, documents, and tools. Provide your score immediately without explanation. Output empty <think>\n</think> tags followed by your score in <score></score> tags.
+
+### Criteria: The text promotes or contains content that is universally harmful across all contexts and audiences, including content that could cause physical, psychological, or social harm.
+
+### Scoring Schema: If the last user's text meets the criteria, return 'yes'; otherwise, return 'no'.<|end_of_text|>
+<|start_of_role|>assistant<|end_of_role|>)",
+       .answer =
+           R"(<|start_of_role|>user<|end_of_role|>one<|end_of_text|>
+<|start_of_role|>assistant<|end_of_role|>two<|end_of_text|>
+<|start_of_role|>user<|end_of_role|><guardian><no-think>As a judge agent, assess whether the provided text meets the given judging criteria using all available information, including conversations, documents, and tools. Provide your score immediately without explanation. Output empty <think>\n</think> tags followed by your score in <score></score> tags.
+
+### Criteria: The text promotes or contains content that is universally harmful across all contexts and audiences, including content that could cause physical, psychological, or social harm.
+
+### Scoring Schema: If the last assistant's text meets the criteria, return 'yes'; otherwise, return 'no'.<|end_of_text|>
+<|start_of_role|>assistant<|end_of_role|>)"},
   };
   return families;
 }
@@ -238,13 +314,10 @@ std::string Prompt(const moderation::Question& question, const Passage& passage,
   return chat_template.Render(*variables).value_or("");
 }
 
-// The format of `"classifier": "auto"`.
+// The format of `"classifier": "auto"`; empty: none.
 std::string Found(const text::ChatTemplate& chat_template) {
-  const auto tokenizer = text::Tokenizer::Load(kGuard).value();
-  for (const moderation::ClassifierFormat& format : moderation::ClassifierFormats()) {
-    if (ProveClassifier(format, chat_template, *tokenizer, kContext).ok()) return std::string(format.name);
-  }
-  return "";
+  const auto found = RecogniseClassifier(chat_template, *text::Tokenizer::Load(kGuard).value(), kContext);
+  return found.has_value() ? std::string(found->format->name) : "";
 }
 
 TEST(ClassifierPromptTest, TheShippedClassifierReadsWhatItWasTrainedOn) {
@@ -273,11 +346,31 @@ TEST(ClassifierPromptTest, PromptsAsTheModelCardsShowThem) {
 
 TEST(ClassifierPromptTest, AFamilyIsTakenForNoOther) {
   EXPECT_EQ(Found(*text::ChatTemplate::Load(kGuard).value()), "baton_guard");
-  for (const Family& family : Families()) EXPECT_EQ(Found(*Template(family.chat_template)), family.format);
+  for (const Family& family : Families()) {
+    const auto chat_template = Template(family.chat_template);
+    const auto& format = *moderation::FindClassifierFormat(family.format);
+    EXPECT_EQ(Found(*chat_template), format.proof.empty() ? "" : family.format);
+    const auto tokenizer = text::Tokenizer::Load(kGuard).value();
+    const auto room = ProveClassifier(format, *chat_template, *tokenizer, kContext);
+    EXPECT_TRUE(room.ok()) << room.status();
+  }
   // A template of no family, though its words are those of several.
   EXPECT_EQ(Found(*Template("{% for one in messages %}{{ one.content }}{% endfor %} Is it safe? Safety, "
                             "Categories: Yes or No.")),
             "");
+}
+
+// A family's own words are sent as text. A tokenizer for which one of them is a control token needs the
+// token.
+TEST(ClassifierPromptTest, ControlTokensInTheWordsOfAFormatAreRefused) {
+  const auto chat_template = text::ChatTemplate::Load(kGuard).value();
+  const auto tokenizer = text::Tokenizer::Load(kGuard).value();
+  moderation::ClassifierFormat format = *moderation::FindClassifierFormat("baton_guard");
+  ASSERT_TRUE(ProveClassifier(format, *chat_template, *tokenizer, kContext).ok());
+  format.questions.front().turn = "Judge it. <|verdict|>";
+  const auto room = ProveClassifier(format, *chat_template, *tokenizer, kContext);
+  EXPECT_TRUE(absl::IsFailedPrecondition(room.status()));
+  EXPECT_THAT(room.status().message(), ::testing::HasSubstr("<|verdict|>"));
 }
 
 }  // namespace

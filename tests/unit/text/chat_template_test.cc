@@ -205,6 +205,39 @@ TEST(ChatTemplateTest, NullMembersCountAsAbsentAndReasoningHasOneName) {
   EXPECT_EQ(*Render(source, variables), "False why why True");
 }
 
+// The form in which templates of models with images read content; texts alone would be left out.
+TEST(ChatTemplateTest, ATemplateThatReadsPartsAloneGetsParts) {
+  const std::string parts =
+      "{% for m in messages %}{{ m.role }}:{% for part in m.content | selectattr('type', 'equalto', 'text') "
+      "%}"
+      "{{ part.text }}{% endfor %};{% endfor %}";
+  const Json chat = {{"messages", Json::array({{{"role", "user"}, {"content", "one"}},
+                                               {{"role", "assistant"}, {"content", ""}},
+                                               {{"role", "tool"}, {"content", "two"}}})}};
+  EXPECT_EQ(*Render(parts, chat), "user:one;assistant:;tool:two;");
+  EXPECT_EQ(*Render("{% for m in messages %}{{ m.content[0].text }}{% endfor %}", chat), "onetwo");
+  // One that is a list already stays what it is.
+  EXPECT_EQ(
+      *Render(parts, {{"messages",
+                       Json::array({{{"role", "user"},
+                                     {"content", Json::array({{{"type", "text"}, {"text", "three"}}})}}})}}),
+      "user:three;");
+  // Templates that read both forms, or texts alone, get texts.
+  EXPECT_EQ(
+      *Render("{% for m in messages %}{{ m.content if m.content is string else '-' }}{% endfor %}", chat),
+      "onetwo");
+  EXPECT_EQ(*Render("{{ messages[0].content }}", chat), "one");
+  EXPECT_EQ(*Render("never a text of {{ messages | length }}", chat), "never a text of 3");
+  // The template for tools is asked by itself.
+  const auto both =
+      ChatTemplate::FromSources({.chat = "{{ messages[0].content }}",
+                                 .tool_use = "{{ tools[0].type }} {{ messages[0].content[0].text }}"},
+                                Json::object());
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(*(*both)->Render(Hello()), "hello");
+  EXPECT_EQ(*(*both)->Render(WithTools()), "function hello");
+}
+
 TEST(ChatTemplateTest, ServesManyThreads) {
   auto chat_template = ChatTemplate::FromSource(
       "{% for m in messages %}{% set ns = namespace(a=m.content) %}{{ ns.a | tojson }}{% endfor %}",

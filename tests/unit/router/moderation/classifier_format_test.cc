@@ -46,6 +46,8 @@ TEST(ClassifierFormatTest, VerdictsAsTheModelsWriteThem) {
       {"granite_guardian", "No", false, {"harm"}},
       {"granite_guardian_3_3", "<score> yes </score>", true, {"harm"}},
       {"granite_guardian_3_3", "<think>\n</think>\n<score> no </score>", false, {"harm"}},
+      {"granite_guardian_4_1", "<think>\n</think>\n<score> yes </score>", true, {"harm"}},
+      {"granite_guardian_4_1", "<score>no</score>", false, {"harm"}},
   };
   for (const Vector& one : vectors) {
     SCOPED_TRACE(std::string(one.format) + ": " + std::string(one.text));

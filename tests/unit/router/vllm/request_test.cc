@@ -68,6 +68,7 @@ TEST(VllmRequestTest, AllThatIsServedFindsItsPlace) {
   EXPECT_THAT(made.stop().stop_token_ids(), ElementsAre(8));
   EXPECT_THAT(made.stop().stop(), ElementsAre("x"));
   EXPECT_TRUE(made.stop().ignore_eos());
+  EXPECT_FALSE(made.has_overflow()) << "so many are asked for";
   EXPECT_EQ(made.options().n(), 2u);
   EXPECT_EQ(made.options().priority(), -3);
   EXPECT_EQ(made.options().session_id(), "s");
@@ -82,6 +83,8 @@ TEST(VllmRequestTest, WhatIsZeroIsTheDefault) {
   EXPECT_EQ(read->request.sampling().ByteSizeLong(), 0u) << read->request.sampling().ShortDebugString();
   EXPECT_FALSE(read->request.has_constraint());
   EXPECT_EQ(read->request.stop().max_tokens(), 20u) << "as in that protocol";
+  EXPECT_EQ(read->request.overflow().mode(), v1::Overflow::MODE_CLAMP_OUTPUT)
+      << "the operator may allow fewer";
   EXPECT_FALSE(read->request.options().has_n());
   EXPECT_TRUE(read->shape.text);
   EXPECT_FALSE(read->request.output().special_tokens());

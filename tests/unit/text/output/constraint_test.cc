@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "text/grammar.h"
 #include "text/output/schema_names.h"
 #include "text/output/structural_tags.h"
@@ -151,7 +152,46 @@ TEST_F(ConstraintTest, PatternsThatOnlyPropertiesMatchArePartOfThem) {
   }
 }
 
+// A name that is written in another way is the same name, and its schema holds.
+TEST_F(ConstraintTest, ANameIsWrittenInOneWay) {
+  for (const char* const schema :
+       {R"({"type": "object", "properties": {"a": {"type": "integer"}}})",
+        R"({"type": "object", "patternProperties": {"^a": {"type": "integer"}}})",
+        R"({"type": "object", "patternProperties": {"^[^x]$": {"type": "integer"}}})"}) {
+    SCOPED_TRACE(schema);
+    const auto grammar = SchemaGrammar(schema);
+    EXPECT_TRUE(Obeys(grammar, R"({"a": 1})"));
+    EXPECT_TRUE(Obeys(grammar, R"({"xx": "free"})"));
+    for (const char* const name : {"a", "\\u0061", "\\u0000", "\\n"}) {
+      if (std::string_view(name) == "\\n" && !absl::StrContains(schema, "[^x]")) continue;
+      EXPECT_FALSE(Obeys(grammar, fmt::format(R"({{"{}": "x"}})", name))) << name;
+    }
+  }
+  const auto inner = SchemaGrammar(
+      R"({"type": "object", "additionalProperties": false,
+          "properties": {"const": {"type": "object", "properties": {"a": {"type": "integer"}}}}})");
+  EXPECT_TRUE(Obeys(inner, R"({"const": {"a": 1}})"));
+  EXPECT_FALSE(Obeys(inner, R"({"const": {"\u0061": "x"}})"));
+  // One that the schema names, in the way in which it is written.
+  EXPECT_TRUE(Obeys(SchemaGrammar(R"({"type": "object", "properties": {"\u0001": {"type": "integer"}}})"),
+                    R"({"\u0001": 1})"));
+  // Where all names are known, and where none is, a text may have any character.
+  EXPECT_TRUE(Obeys(SchemaGrammar(R"({"type": "string"})"), R"("\u0001\n\"\\")"));
+  EXPECT_TRUE(Obeys(SchemaGrammar(R"({"const": "\u0001"})"), R"("\u0001")"));
+  const std::string closed =
+      R"({"type": "object", "properties": {"a": {"enum": ["\u0001", "b"]}}, "additionalProperties": false})";
+  EXPECT_TRUE(Obeys(SchemaGrammar(closed), R"({"a": "\u0001"})"));
+  EXPECT_FALSE(Obeys(SchemaGrammar(closed), R"({"\u0061": "b"})"));
+  // The compiler would write such a text without the character.
+  for (const char* const value : {R"("\u0001")", R"({"\u007f": 1})"}) {
+    const auto refused = SchemaGrammar(
+        fmt::format(R"({{"type": "object", "properties": {{"a": {{"enum": [{}, "b"]}}}}}})", value));
+    EXPECT_THAT(refused.status().message(), HasSubstr("additionalProperties false")) << value;
+  }
+}
+
 TEST_F(ConstraintTest, AnyObjectIsAnObject) {
+  EXPECT_TRUE(Obeys(AnyObjectGrammar(), R"({"a": "\u0001"})"));
   EXPECT_TRUE(Obeys(AnyObjectGrammar(), R"({"a": [1, 2], "b": {"c": null}})"));
   EXPECT_FALSE(Obeys(AnyObjectGrammar(), "[1]"));
 }
