@@ -56,15 +56,12 @@ class Batch {
   int64_t logit_count() const { return static_cast<int64_t>(logit_rows_.size()); }
   // By sequence, in the order in which they were added.
   std::span<const SequenceShare> shares() const { return shares_; }
-  model::ForwardBatch View() const {
-    return {.tokens = tokens_,
-            .sequences = sequences_,
-            .logit_rows = logit_rows_,
-            .draws = draws_,
-            .taken = taken_,
-            .biases = biases_,
-            .seen = seen_,
-            .masks = masks_};
+  // The batch as a decoder takes it. Valid until it changes.
+  kernels::StepRows step_rows() const {
+    return {.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_, .taken = taken_};
+  }
+  kernels::StepDraws step_draws() const {
+    return {.rows = draws_, .biases = biases_, .seen = seen_, .masks = masks_};
   }
 
  private:

@@ -246,17 +246,18 @@ void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer
 StepResult Engine::Finish() { return FinishOn(&Rank::decoder); }
 
 void Engine::LaunchOn(DecoderOf decoder, const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
-  const model::ForwardBatch view = batch.View();
+  const kernels::StepRows rows = batch.step_rows();
+  const kernels::StepDraws draws = batch.step_draws();
   logits_.resize(batch.logit_count() * config().vocabulary);
   InFlightStep& step = in_flight_.emplace_back();
   step.shares.assign(batch.shares().begin(), batch.shares().end());
   step.logit_rows = batch.logit_count();
-  for (const kernels::RowDraw& draw : view.draws) step.drawn.push_back(draw.row);
+  for (const kernels::RowDraw& draw : draws.rows) step.drawn.push_back(draw.row);
   threads_->Run([&](int r) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const auto ignore = [](int) {};
     const absl::FunctionRef<void(int)> done = r == 0 ? layer_done : absl::FunctionRef<void(int)>(ignore);
-    (rank.*decoder)->Launch(view, *rank.store, logits_, done);
+    (rank.*decoder)->Launch(rows, *rank.store, logits_, done, draws);
   });
 }
 

@@ -46,9 +46,10 @@ struct SeenTokens {
   std::span<const TokenId> output;
 };
 
-// The draws of one step.
+// The draws of one step: the rows of logits whose token is wanted rather than the logits, if the backend has
+// a sampler, ascending; and the tables that they refer to.
 struct StepDraws {
-  std::span<const RowDraw> rows;
+  std::span<const RowDraw> rows = {};
   std::span<const TokenBias> biases = {};
   std::span<const SeenTokens> seen = {};  // counted before anything is drawn
   std::span<const uint32_t> masks = {};

@@ -117,13 +117,16 @@ struct TakenToken {
   int32_t draw = 0;
 };
 
-// The rows of one step: what a backend may prepare before the first operation.
+// The rows of one step: of several sequences, stacked.
 struct StepRows {
-  std::span<const TokenId> tokens;
-  std::span<const TakenToken> taken;        // whose place in `tokens` says nothing; rows ascending
-  std::span<const SequenceRows> sequences;  // cover all rows, in order
-  std::span<const int64_t> logit_rows;      // GatherRows will ask for these
-  int group = 1;                            // query heads per KV head
+  std::span<const TokenId> tokens;           // [rows]
+  std::span<const SequenceRows> sequences;   // cover all rows, in order
+  std::span<const int64_t> logit_rows = {};  // rows whose logits are wanted, ascending
+  // Rows whose token is one that the step in flight draws; their places in `tokens` say nothing. Ascending.
+  std::span<const TakenToken> taken = {};
+
+  // The model fills these in: what a backend may prepare before the first operation.
+  int group = 1;  // query heads per KV head
   int heads = 0;  // query heads of a row, and values of each: what Attention will get
   int head_dim = 0;
   // All rows are wanted, one of each sequence or a few (verify_rows.h): a decode worker's steady state.

@@ -37,11 +37,11 @@ constexpr int kExpertReaders = 8;
 
 // The rows whose logits are wanted, as batches of one row each: what remains to compute once the last layer's
 // KV is stored. [logit_rows]
-std::vector<SequenceRows> OneByOne(const ForwardBatch& batch) {
+std::vector<SequenceRows> OneByOne(const kernels::StepRows& step) {
   std::vector<SequenceRows> singles;
-  singles.reserve(batch.logit_rows.size());
-  auto sequence = batch.sequences.begin();
-  for (int64_t row : batch.logit_rows) {
+  singles.reserve(step.logit_rows.size());
+  auto sequence = step.sequences.begin();
+  for (int64_t row : step.logit_rows) {
     while (row >= sequence->first_row + sequence->rows) ++sequence;
     singles.push_back({.first_row = static_cast<int64_t>(singles.size()),
                        .rows = 1,
@@ -154,16 +154,16 @@ struct Decoder::Impl {
     kernels::DeviceSampler* const has = rank.kernels.sampler();
     return has != nullptr && has->CanSample(config.vocabulary) ? has : nullptr;
   }
-  void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-              absl::FunctionRef<void(int layer)> layer_done);
+  void Launch(kernels::StepRows step, const kernels::StepDraws& draws, kv::KvStore& store,
+              std::span<float> logits, absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
 
  private:
-  void CheckLaunch(const ForwardBatch& batch, const kv::KvStore& store, std::span<float> logits) const;
+  void CheckLaunch(const kernels::StepRows& step, const kv::KvStore& store, std::span<float> logits) const;
   // Takes memory for `rows` rows, of which `kept` go on after the last layer's KV.
   Activations Take(int64_t rows, int64_t kept, int64_t wanted, std::span<float> logits);
   // Drops all rows but those whose logits are wanted.
-  void KeepLogitRows(const ForwardBatch& batch, Activations& at) const;
+  void KeepLogitRows(const kernels::StepRows& step, Activations& at) const;
   // x += norm(delta) (post_norms).
   void AddNormed(const kernels::Values& norm, const Activations& at) {
     rank.kernels.RmsNorm(at.delta, norm.view(), config.rms_eps, at.delta);
@@ -175,10 +175,10 @@ struct Decoder::Impl {
   }
 };
 
-void Decoder::Impl::CheckLaunch(const ForwardBatch& batch, const kv::KvStore& store,
+void Decoder::Impl::CheckLaunch(const kernels::StepRows& step, const kv::KvStore& store,
                                 std::span<float> logits) const {
-  BATON_CHECK_EQ(static_cast<int64_t>(logits.size()), std::ssize(batch.logit_rows) * config.vocabulary);
-  BATON_CHECK(!batch.tokens.empty() && (batch.taken.empty() || in_flight.size() == 1));
+  BATON_CHECK_EQ(static_cast<int64_t>(logits.size()), std::ssize(step.logit_rows) * config.vocabulary);
+  BATON_CHECK(!step.tokens.empty() && (step.taken.empty() || in_flight.size() == 1));
   // A step that is under way loses its logits now.
   BATON_CHECK(in_flight.empty() ||
               (in_flight.size() == 1 && std::ssize(in_flight.front().drawn) == in_flight.front().wanted));
@@ -213,9 +213,9 @@ Decoder::Impl::Activations Decoder::Impl::Take(int64_t rows, int64_t kept, int64
   return at;
 }
 
-void Decoder::Impl::KeepLogitRows(const ForwardBatch& batch, Activations& at) const {
-  rank.kernels.GatherRows(at.x, batch.logit_rows, at.last_x);
-  rank.kernels.GatherRows(at.attention.qkv, batch.logit_rows, at.last_qkv);
+void Decoder::Impl::KeepLogitRows(const kernels::StepRows& step, Activations& at) const {
+  rank.kernels.GatherRows(at.x, step.logit_rows, at.last_x);
+  rank.kernels.GatherRows(at.attention.qkv, step.logit_rows, at.last_qkv);
   at.x = at.last_x;
   at.attention.qkv = at.last_qkv;
   for (Matrix* matrix : {&at.normed, &at.delta, &at.attention.attended, &at.feed_forward.gate_up,
@@ -224,32 +224,29 @@ void Decoder::Impl::KeepLogitRows(const ForwardBatch& batch, Activations& at) co
   }
 }
 
-void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-                           absl::FunctionRef<void(int layer)> layer_done) {
-  CheckLaunch(batch, store, logits);
+void Decoder::Impl::Launch(kernels::StepRows step, const kernels::StepDraws& draws, kv::KvStore& store,
+                           std::span<float> logits, absl::FunctionRef<void(int layer)> layer_done) {
+  CheckLaunch(step, store, logits);
   kernels::Kernels& kernels = rank.kernels;
-  const auto wanted = std::ssize(batch.logit_rows);
-  const bool decode = kernels::IsDecodeStep(std::ssize(batch.tokens), batch.sequences, batch.logit_rows);
+  const auto wanted = std::ssize(step.logit_rows);
+  const bool decode = kernels::IsDecodeStep(std::ssize(step.tokens), step.sequences, step.logit_rows);
   const bool on_host = kernels.memory().host();
   const kernels::AttentionShape& heads = layers.front().attention.shape();
+  step.group = heads.heads / heads.kv_heads;
+  step.heads = heads.heads;
+  step.head_dim = heads.head_dim;
+  step.decode = decode;
   // Rows to compute: what a backend adds to make shapes repeat takes part in everything and is then ignored.
-  const int64_t rows = kernels.Begin({.tokens = batch.tokens,
-                                      .taken = batch.taken,
-                                      .sequences = batch.sequences,
-                                      .logit_rows = batch.logit_rows,
-                                      .group = heads.heads / heads.kv_heads,
-                                      .heads = heads.heads,
-                                      .head_dim = heads.head_dim,
-                                      .decode = decode});
+  const int64_t rows = kernels.Begin(step);
   const int64_t kept = decode ? rows : wanted;
   Activations at = Take(rows, kept, wanted, logits);
   if (std::exchange(arena_growths, arena.growths()) != arena.growths()) kernels.ForgetRecordings();
   std::vector<int64_t> marks;  // on a device: that behind each layer's KV
 
   const auto compute = [&] {
-    std::span<const SequenceRows> sequences = batch.sequences;
+    std::span<const SequenceRows> sequences = step.sequences;
     std::vector<SequenceRows> singles;
-    kernels.Embed(*weights.embedding, batch.tokens, rank.shard.Of(config.vocabulary).begin, at.x);
+    kernels.Embed(*weights.embedding, step.tokens, rank.shard.Of(config.vocabulary).begin, at.x);
     rank.Sum(at.x);
     if (embedding_scale != 1) kernels.Scale(at.x, embedding_scale);
     if (!config.post_norms) {
@@ -268,9 +265,9 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
         // All KV is stored. Only rows whose logits are wanted have anything left to compute.
         if (wanted == 0) return;
         if (kept < rows) {
-          singles = OneByOne(batch);
+          singles = OneByOne(step);
           sequences = singles;
-          KeepLogitRows(batch, at);
+          KeepLogitRows(step, at);
         }
       }
       attention.Attend(sequences, store, at.attention, at.delta);
@@ -303,9 +300,8 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
                                 at.experts.logits,
                                 at.experts.choices,
                                 at.logits};
-  kernels::DeviceSampler* const draws = batch.draws.empty() ? nullptr : sampler();
-  const kernels::StepDraws step_draws = {batch.draws, batch.biases, batch.seen, batch.masks};
-  if (draws != nullptr) draws->Prepare(step_draws);
+  kernels::DeviceSampler* const drawing = draws.rows.empty() ? nullptr : sampler();
+  if (drawing != nullptr) drawing->Prepare(draws);
   kernels.Prepare(activations, compute);
   // From here on sums may be waiting for other ranks.
   if (!on_host) rank.Barrier();
@@ -321,14 +317,14 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
     }
   }
 
-  InFlightStep& step =
+  InFlightStep& launched =
       in_flight.emplace_back(InFlightStep{.logits = at.logits, .wanted = wanted, .drawn = {}});
-  if (draws != nullptr) {
+  if (drawing != nullptr) {
     // Every rank gets all columns, and draws the same tokens.
     const Matrix drawn_from = at.logits.Rows(0, wanted);
     head.Gather(drawn_from);
-    draws->Launch(drawn_from, step_draws);
-    for (const kernels::RowDraw& draw : batch.draws) step.drawn.push_back(draw.row);
+    drawing->Launch(drawn_from, draws);
+    for (const kernels::RowDraw& draw : draws.rows) launched.drawn.push_back(draw.row);
   }
   kernels.End();
 }
@@ -428,17 +424,18 @@ kv::KvLayout KvLayoutOf(const ModelConfig& config, int ranks, tensor::DType keys
           .value_dtype = values};
 }
 
-void Decoder::Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-                      absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens) {
-  BATON_CHECK_EQ(batch.draws.size(), tokens.size());
-  if (batch.tokens.empty()) return;
-  Launch(batch, store, logits, layer_done);
+void Decoder::Forward(const kernels::StepRows& rows, kv::KvStore& store, std::span<float> logits,
+                      absl::FunctionRef<void(int layer)> layer_done, const kernels::StepDraws& draws,
+                      std::span<TokenId> tokens) {
+  BATON_CHECK_EQ(draws.rows.size(), tokens.size());
+  if (rows.tokens.empty()) return;
+  Launch(rows, store, logits, layer_done, draws);
   Finish(logits, tokens);
 }
 
-void Decoder::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-                     absl::FunctionRef<void(int layer)> layer_done) {
-  impl_->Launch(batch, store, logits, layer_done);
+void Decoder::Launch(const kernels::StepRows& rows, kv::KvStore& store, std::span<float> logits,
+                     absl::FunctionRef<void(int layer)> layer_done, const kernels::StepDraws& draws) {
+  impl_->Launch(rows, draws, store, logits, layer_done);
 }
 
 void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_->Finish(logits, tokens); }

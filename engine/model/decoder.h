@@ -24,22 +24,6 @@ namespace baton::model {
 class ExpertObserver;
 class ExpertStore;
 
-// Rows of several sequences, stacked. The caller has checked ids, positions and blocks.
-struct ForwardBatch {
-  std::span<const TokenId> tokens;                   // [rows]
-  std::span<const kernels::SequenceRows> sequences;  // cover all rows, in order
-  std::span<const int64_t> logit_rows;               // rows whose logits are wanted, ascending
-  // The logit rows whose token is wanted rather than the logits, if the backend has a sampler. RowDraw::row
-  // is an index into logit_rows, ascending.
-  std::span<const kernels::RowDraw> draws = {};
-  // Rows whose token is one that the step in flight draws.
-  std::span<const kernels::TakenToken> taken = {};
-  // Tables that the draws refer to (kernels::StepDraws).
-  std::span<const kernels::TokenBias> biases = {};
-  std::span<const kernels::SeenTokens> seen = {};
-  std::span<const uint32_t> masks = {};
-};
-
 // How matrices are kept.
 struct WeightOptions {
   WeightPrecision precision = WeightPrecision::kStored;
@@ -99,23 +83,25 @@ class Decoder {
   // The layout of this rank's KV at the given precisions.
   kv::KvLayout LayoutFor(tensor::DType keys, tensor::DType values) const;
 
-  // Computes the batch, writes its KV into `store`, and its logits [logit_rows, vocabulary] to `logits`. The
-  // ranks of a group compute the same batch at the same time, and each writes the columns of its part of the
-  // vocabulary. layer_done(l) is called once the writes of layer l's KV of all rows are issued and marked on
-  // every rank: from then on it may be shipped, after the mark that is announced (device::Memory). On a
-  // device that is after the whole step has been issued; there a step has at most Memory::kMarks layers.
-  // tokens [draws]: the token of each draw, and then its row of `logits` is undefined. Or -1, and then the
-  // row is there: the backend has no sampler, no rank has the whole row, or no logit is a number.
-  void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-               absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens = {});
+  // Computes the step, writes its KV into `store`, and its logits [logit_rows, vocabulary] to `logits`. The
+  // caller has checked ids, positions and blocks. The ranks of a group compute the same step at the same
+  // time, and each writes the columns of its part of the vocabulary. layer_done(l) is called once the writes
+  // of layer l's KV of all rows are issued and marked on every rank: from then on it may be shipped, after
+  // the mark that is announced (device::Memory). On a device that is after the whole step has been issued;
+  // there a step has at most Memory::kMarks layers. RowDraw::row is an index into logit_rows. tokens [draws]:
+  // the token of each draw, and then its row of `logits` is undefined. Or -1, and then the row is there: the
+  // backend has no sampler, no rank has the whole row, or no logit is a number.
+  void Forward(const kernels::StepRows& rows, kv::KvStore& store, std::span<float> logits,
+               absl::FunctionRef<void(int layer)> layer_done, const kernels::StepDraws& draws = {},
+               std::span<TokenId> tokens = {});
 
   // Forward in two halves. Launch returns once the step is in flight (on a CPU: computed). Finish waits for
   // its results; a step without logit rows has none, and Finish makes later uploads wait for it instead.
   // Either way, the blocks that the step read and wrote may be given to other sequences after Finish. A
   // second step may be launched before the first is finished, if the first draws a token for each of its
   // logit rows. The first then delivers tokens only: no logits, not even of a row without any number.
-  void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-              absl::FunctionRef<void(int layer)> layer_done);
+  void Launch(const kernels::StepRows& rows, kv::KvStore& store, std::span<float> logits,
+              absl::FunctionRef<void(int layer)> layer_done, const kernels::StepDraws& draws = {});
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
   // LandKv with the model's table, in this rank's part of the KV. No step is in flight, and the host may look
   // into `store`.

@@ -64,7 +64,7 @@ TEST(DrawGpuTest, AStepGivesTokensWhereTheyWereAskedForAndLogitsElsewhere) {
   const auto forward = [&](const std::vector<kernels::RowDraw>& draws, std::span<TokenId> drawn) {
     std::vector<float> logits(3 * vocabulary, std::nanf(""));
     (*decoder)->Forward(
-        {tokens, sequences, wanted, draws}, *store, logits, [](int) {}, drawn);
+        {tokens, sequences, wanted}, *store, logits, [](int) {}, {.rows = draws}, drawn);
     return logits;
   };
   const std::vector<float> logits = forward({}, {});
@@ -131,8 +131,8 @@ TEST(DrawGpuTest, AStepGoesOnFromTokensThatTheHostDoesNotKnowYet) {
         if (unknown) taken.push_back({.row = s, .draw = s});
       }
       const std::vector<TokenId> none(kSequences, TokenId(0));
-      (*decoder)->Launch({unknown ? none : tokens.back(), sequences, wanted, draws, taken}, *store, logits,
-                         [](int) {});
+      (*decoder)->Launch({unknown ? none : tokens.back(), sequences, wanted, taken}, *store, logits,
+                         [](int) {}, {.rows = draws});
       if (!overlap || step > 0) finish();
     }
     if (overlap) finish();

@@ -170,8 +170,8 @@ TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
       step == 0 ? batch.Add({.tokens = tokens, .blocks = blocks, .logit_rows = 1})
                 : batch.AddFuture(0, prompt + step - 1, blocks);
       batch.Draw(params, prompt + step, {.slot = slot.get(), .tokens = tokens, .prompt_tokens = prompt});
-      EXPECT_EQ(batch.View().draws.size(), 1u);
-      EXPECT_EQ(batch.View().seen.size(), step == 0 ? 1u : 0u);
+      EXPECT_EQ(batch.step_draws().rows.size(), 1u);
+      EXPECT_EQ(batch.step_draws().seen.size(), step == 0 ? 1u : 0u);
       engine->Launch(batch, [](int) {});
     }
     if (step == 0) continue;
@@ -201,13 +201,13 @@ TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
                .blocks = blocks,
                .logit_rows = 1});
     batch.Draw(params, position, {.slot = own, .tokens = std::span(tokens).first(known), .prompt_tokens = 1});
-    const model::ForwardBatch view = batch.View();
-    if (!view.seen.empty()) {
-      EXPECT_EQ(view.seen[0].slot, own->index());
-      EXPECT_EQ(view.seen[0].prompt.size(), 1u);
-      EXPECT_EQ(view.seen[0].output.size(), known - 1);
+    const kernels::StepDraws draws = batch.step_draws();
+    if (!draws.seen.empty()) {
+      EXPECT_EQ(draws.seen[0].slot, own->index());
+      EXPECT_EQ(draws.seen[0].prompt.size(), 1u);
+      EXPECT_EQ(draws.seen[0].output.size(), known - 1);
     }
-    return Outcome{view.draws.size(), view.seen.size()};
+    return Outcome{draws.rows.size(), draws.seen.size()};
   };
   EXPECT_EQ(draw(2, 2, nullptr), (Outcome{0, 0})) << "the backend does not count";
   EXPECT_EQ(draw(1, 2, slot.get()), (Outcome{0, 0})) << "a future token, and an empty slot";

@@ -247,9 +247,9 @@ TEST(BatchTest, OnlyOneRowOfASequenceWithPenaltiesIsDrawnPerStep) {
   };
   draw(2, 2);
   draw(3, 3);
-  ASSERT_EQ(batch.View().draws.size(), 1u);
-  EXPECT_EQ(batch.View().draws[0].row, 0);
-  EXPECT_EQ(batch.View().seen.size(), 1u);
+  ASSERT_EQ(batch.step_draws().rows.size(), 1u);
+  EXPECT_EQ(batch.step_draws().rows[0].row, 0);
+  EXPECT_EQ(batch.step_draws().seen.size(), 1u);
 }
 
 }  // namespace

@@ -101,9 +101,8 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
   const std::vector<SequenceRows> both = {{0, kPrompt, 0, own(0)}, {kPrompt, kPrompt, 0, own(1)}};
   const std::vector<int64_t> ends = {kPrompt - 1, 2 * kPrompt - 1};
   const kernels::RowDraw first = draw(0);
-  (*decoder)->Forward(
-      {prompts, both, ends, std::span(&first, 1), {}, std::span(&bias, 1), std::span(&seen, 1), kMask},
-      *store, logits, ignore, token);
+  (*decoder)->Forward({prompts, both, ends}, *store, logits, ignore,
+                      {std::span(&first, 1), std::span(&bias, 1), std::span(&seen, 1), kMask}, token);
   tokens = token;
 
   const std::vector<int64_t> wanted = {0};
@@ -113,15 +112,9 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
     const kernels::RowDraw own_draw = draw(step);
     const kernels::TakenToken taken;
     const TokenId known = step == 1 ? token[0] : TokenId(0);
-    (*decoder)->Launch({std::span(&known, 1),
-                        std::span(&next, 1),
-                        wanted,
-                        std::span(&own_draw, 1),
-                        step == 1 ? std::span<const kernels::TakenToken>() : std::span(&taken, 1),
-                        std::span(&bias, 1),
-                        {},
-                        kMask},
-                       *store, row, ignore);
+    (*decoder)->Launch({std::span(&known, 1), std::span(&next, 1), wanted,
+                        step == 1 ? std::span<const kernels::TakenToken>() : std::span(&taken, 1)},
+                       *store, row, ignore, {std::span(&own_draw, 1), std::span(&bias, 1), {}, kMask});
     if (step == 1) continue;
     (*decoder)->Finish(row, token);
     tokens.push_back(token[0]);
