@@ -192,9 +192,9 @@ ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 ChatTemplate::~ChatTemplate() = default;
 
 absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::Load(const std::string& folder) {
-  if (gguf::IsGguf(folder)) {
-    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(folder));
-    BATON_ASSIGN_OR_RETURN(const GgufTemplate found, TemplateOfGguf(file.document));
+  BATON_ASSIGN_OR_RETURN(const auto file, gguf::OpenIfGguf(folder));
+  if (file.has_value()) {
+    BATON_ASSIGN_OR_RETURN(const GgufTemplate found, TemplateOfGguf(file->document));
     auto loaded = FromSources({.chat = found.source, .tool_use = found.tool_use}, found.special_tokens);
     if (!loaded.ok()) return InFile(folder, loaded.status());
     return loaded;

@@ -70,12 +70,11 @@ Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& folder) {
-  const bool gguf = gguf::IsGguf(folder);
-  const std::string path = gguf ? folder : absl::StrCat(folder, "/tokenizer.json");
+  BATON_ASSIGN_OR_RETURN(const auto file, gguf::OpenIfGguf(folder));
+  const std::string path = file.has_value() ? folder : absl::StrCat(folder, "/tokenizer.json");
   std::string json, config;
-  if (gguf) {
-    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(path));
-    BATON_ASSIGN_OR_RETURN(json, TokenizerOfGguf(file.document));
+  if (file.has_value()) {
+    BATON_ASSIGN_OR_RETURN(json, TokenizerOfGguf(file->document));
   } else {
     absl::StatusOr<std::string> content = ReadModelFile(path);
     if (absl::IsNotFound(content.status())) return NoTokenizer(folder);

@@ -102,7 +102,7 @@ absl::Status Calibration::Enter(int layer) {
   std::map<std::string, Seen> inputs;  // by the first tensor that they go into
   pass_->Layer(layer, stored, RopeOf(layer), [&](Matrix x, const std::vector<std::string>& tensors) {
     const auto four_bits = [&](const std::string& tensor) {
-      return PrecisionOf(quantizer_.precision(), tensor) == WeightPrecision::kInt4;
+      return PrecisionFor(quantizer_.precision(), tensor) == WeightPrecision::kInt4;
     };
     if (std::ranges::none_of(tensors, four_bits)) return;
     Seen& seen = inputs[tensors.front()];

@@ -82,8 +82,8 @@ absl::Status Checkpoint::Add(const std::vector<StoredTensor>& tensors, const std
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
   Checkpoint checkpoint;
-  if (gguf::IsGguf(folder)) {
-    BATON_ASSIGN_OR_RETURN(checkpoint.gguf_, GgufTensors::Open(folder));
+  BATON_ASSIGN_OR_RETURN(checkpoint.gguf_, GgufTensors::OpenIfGguf(folder));
+  if (checkpoint.gguf_.has_value()) {
     BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.gguf_->tensors(), folder));
     return checkpoint;
   }

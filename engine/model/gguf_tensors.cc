@@ -5,14 +5,15 @@
 
 namespace baton::model {
 
-absl::StatusOr<GgufTensors> GgufTensors::Open(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(gguf::File file, gguf::File::Open(path));
-  GgufTensors tensors(std::move(file.mapping));
+absl::StatusOr<std::optional<GgufTensors>> GgufTensors::OpenIfGguf(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(auto file, gguf::OpenIfGguf(path));
+  if (!file.has_value()) return std::nullopt;
+  GgufTensors tensors(std::move(file->mapping));
   tensors.mapping_.WillRead();
-  for (const gguf::Tensor& tensor : file.document.tensors()) {
+  for (const gguf::Tensor& tensor : file->document.tensors()) {
     StoredTensor stored = {.name = FolderName(tensor.name), .shape = tensor.shape, .bytes = tensor.bytes};
     if (stored.name.empty()) continue;
-    stored.paired_heads = PairedHeads(file.document, stored.name);
+    stored.paired_heads = PairedHeads(file->document, stored.name);
     switch (tensor.format->id) {
       case gguf::kIdF32:
         stored.dtype = tensor::DType::kF32;

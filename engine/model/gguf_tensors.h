@@ -2,6 +2,7 @@
 // the file. Immutable, any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +15,9 @@ namespace baton::model {
 
 class GgufTensors {
  public:
-  // Errors as gguf::File::Open has them. What is part of the configuration (divisors of the rope's
-  // frequencies) is left out; a tensor that is not known keeps its name.
-  static absl::StatusOr<GgufTensors> Open(const std::string& path);
+  // Nothing: a folder. Errors as gguf::File::Open has them. What is part of the configuration (divisors of
+  // the rope's frequencies) is left out; a tensor that is not known keeps its name.
+  static absl::StatusOr<std::optional<GgufTensors>> OpenIfGguf(const std::string& path);
 
   // Views into the file: they live as long as this.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }

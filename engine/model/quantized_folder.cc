@@ -212,7 +212,7 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
   std::set<std::string> converted, routers;
   int64_t all = 0, done = 0;
   for (const MatrixShape& shape : MatricesOf(checkpoint, config)) {
-    const WeightPrecision precision = PrecisionOf(options.precision, shape.name);
+    const WeightPrecision precision = PrecisionFor(options.precision, shape.name);
     if (precision == WeightPrecision::kStored) {
       routers.insert(shape.name);
       continue;

@@ -74,7 +74,7 @@ bool IsRouter(std::string_view tensor) {
                              [tensor](std::string_view ending) { return tensor.ends_with(ending); });
 }
 
-WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor) {
+WeightPrecision PrecisionFor(WeightPrecision precision, std::string_view tensor) {
   if (IsRouter(tensor)) return WeightPrecision::kStored;
   if (precision != WeightPrecision::kInt4) return precision;
   const bool sensitive = std::ranges::any_of(
@@ -91,7 +91,7 @@ absl::Status CheckBlocks(WeightPrecision precision, int64_t cols, Range own, int
 }
 
 bool Quantizer::Changes(DType dtype, std::string_view name) const {
-  switch (PrecisionOf(precision_, name)) {
+  switch (PrecisionFor(precision_, name)) {
     case WeightPrecision::kStored:
       return false;
     case WeightPrecision::kF32:
@@ -132,7 +132,7 @@ void Quantizer::Keep(const Rounded& rounded, float scale, int64_t r, Range own, 
 
 absl::StatusOr<ConvertedMatrix> Quantizer::Convert(std::string_view name, const WeightView& matrix, Range own,
                                                    int64_t block) {
-  const WeightPrecision precision = PrecisionOf(precision_, name);
+  const WeightPrecision precision = PrecisionFor(precision_, name);
   const bool integers = MakesIntegers(precision), wide = precision == WeightPrecision::kF32;
   if (integers && matrix.cols > kMostColumns) {
     return absl::InvalidArgumentError(fmt::format("{} weights have rows of at most {} values, not {}",

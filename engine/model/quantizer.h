@@ -30,7 +30,7 @@ enum class WeightPrecision {
   // s is divided by their block.
   kInt8,
   // Groups of 16 columns of 4 bits on the lattice of int8 (lattice.h); int8 for the matrices that the recipe
-  // names (PrecisionOf).
+  // names (PrecisionFor).
   kInt4,
 };
 
@@ -52,7 +52,7 @@ bool IsRouter(std::string_view tensor);
 // The precision of a tensor under `precision`: kInt4 leaves some matrices in kInt8, by the last parts of
 // their names, and none rounds the routers of mixtures, where rounding would make ties: those stay as they
 // are stored. Whoever changes the recipe changes the version in the digest of the weights (weights.cc).
-WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
+WeightPrecision PrecisionFor(WeightPrecision precision, std::string_view tensor);
 
 // INVALID_ARGUMENT: a rank that holds the columns `own` of `cols` would cut a block of them. precision: of
 // the message.

@@ -129,7 +129,8 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
     const int64_t int4 = rows * int64_t{sizeof(float)} + rows * LatticeGroups(cols) * (kLatticeGroup / 2 + 1);
     if (IsRouter(name)) continue;
     const StoredTensor* const plain = checkpoint.Find(name);
-    const int64_t in_int4 = PrecisionOf(WeightPrecision::kInt4, name) == WeightPrecision::kInt8 ? int8 : int4;
+    const int64_t in_int4 =
+        PrecisionFor(WeightPrecision::kInt4, name) == WeightPrecision::kInt8 ? int8 : int4;
     summary.matrix_values += values;
     summary.matrix_rows += rows;
     summary.int4_bytes += in_int4;

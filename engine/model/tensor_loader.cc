@@ -144,7 +144,7 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
   BATON_ASSIGN_OR_RETURN(ConvertedMatrix whole, quantized_.Read(part.name, part.rows, cols, own, block));
   if (kernels_ == nullptr) return whole;
   const WeightPrecision wanted =
-      quantizer_ == nullptr ? WeightPrecision::kStored : PrecisionOf(quantizer_->precision(), part.name);
+      quantizer_ == nullptr ? WeightPrecision::kStored : PrecisionFor(quantizer_->precision(), part.name);
   const bool kept = whole.view.quantized()
                         ? wanted == PrecisionOf(whole.view)
                         : quantizer_ == nullptr || !quantizer_->Changes(whole.view.dtype, part.name);

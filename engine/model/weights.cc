@@ -304,7 +304,7 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
     for (const Source& source : list.sources()) {
       if (!std::holds_alternative<MatrixSlot>(source.to)) continue;
       for (const TensorPart& part : source.parts) {
-        if (PrecisionOf(quantizer->precision(), part.name) == WeightPrecision::kStored) continue;
+        if (PrecisionFor(quantizer->precision(), part.name) == WeightPrecision::kStored) continue;
         const bool one_row = source.expert != nullptr && experts.outside && RowsTellForm(stored);
         values += (one_row ? 1 : part.own.count) * source.cols;
       }

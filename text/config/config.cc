@@ -230,9 +230,9 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
 
 absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& folder) {
   BATON_RETURN_IF_ERROR(CheckModelPath(folder));
-  if (gguf::IsGguf(folder)) {
-    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(folder));
-    BATON_ASSIGN_OR_RETURN(const Json json, ConfigOfGguf(file.document));
+  BATON_ASSIGN_OR_RETURN(const auto file, gguf::OpenIfGguf(folder));
+  if (file.has_value()) {
+    BATON_ASSIGN_OR_RETURN(const Json json, ConfigOfGguf(file->document));
     absl::StatusOr<ModelConfig> config = FromJson(json.dump());
     if (config.ok()) return config;
     return absl::Status(config.status().code(), fmt::format("{}: its metadata as {}", folder,

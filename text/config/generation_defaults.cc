@@ -53,12 +53,11 @@ class DefaultFields {
 
 absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& folder, int64_t vocabulary) {
   GenerationDefaults defaults;
-  const bool gguf = gguf::IsGguf(folder);
-  const std::string path = gguf ? folder : std::string(std::filesystem::path(folder) / kFile);
+  BATON_ASSIGN_OR_RETURN(const auto file, gguf::OpenIfGguf(folder));
+  const std::string path = file.has_value() ? folder : std::string(std::filesystem::path(folder) / kFile);
   Json json;
-  if (gguf) {
-    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(path));
-    BATON_ASSIGN_OR_RETURN(json, GenerationOfGguf(file.document));
+  if (file.has_value()) {
+    BATON_ASSIGN_OR_RETURN(json, GenerationOfGguf(file->document));
   } else {
     const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxBytes);
     if (absl::IsNotFound(text.status())) return defaults;

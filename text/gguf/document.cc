@@ -398,4 +398,9 @@ absl::StatusOr<File> File::Open(const std::string& path) {
   return File{std::move(mapping), std::move(document)};
 }
 
+absl::StatusOr<std::optional<File>> OpenIfGguf(const std::string& path) {
+  if (!IsGguf(path)) return std::nullopt;
+  return File::Open(path);
+}
+
 }  // namespace baton::gguf

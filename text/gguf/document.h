@@ -100,4 +100,7 @@ struct File {
   static absl::StatusOr<File> Open(const std::string& path);
 };
 
+// The GGUF file that a model is, by its name; nothing: it is a folder.
+absl::StatusOr<std::optional<File>> OpenIfGguf(const std::string& path);
+
 }  // namespace baton::gguf

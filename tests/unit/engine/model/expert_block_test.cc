@@ -106,10 +106,10 @@ TEST(ExpertPrecisionTest, RoutersStayAsTheyAreStored) {
         "model.layers.3.mlp.shared_expert_gate.weight", "model.layers.3.mlp.router.weight"}) {
     for (const WeightPrecision precision :
          {WeightPrecision::kF32, WeightPrecision::kBF16, WeightPrecision::kInt8, WeightPrecision::kInt4}) {
-      EXPECT_EQ(PrecisionOf(precision, name), WeightPrecision::kStored) << name;
+      EXPECT_EQ(PrecisionFor(precision, name), WeightPrecision::kStored) << name;
     }
   }
-  EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, "model.layers.3.mlp.experts.0.gate_proj.weight"),
+  EXPECT_EQ(PrecisionFor(WeightPrecision::kInt4, "model.layers.3.mlp.experts.0.gate_proj.weight"),
             WeightPrecision::kInt4);
 }
 

@@ -120,7 +120,7 @@ class QuantizedFolderTest : public testing::Test {
     const MatrixReader reader(*made, *quantization);
     Quantizer quantizer(precision, 1);
     for (const MatrixShape& shape : MatricesOf(*original, *config)) {
-      if (PrecisionOf(precision, shape.name) == WeightPrecision::kStored) continue;
+      if (PrecisionFor(precision, shape.name) == WeightPrecision::kStored) continue;
       const StoredTensor& tensor = *original->Find(shape.name);
       const auto read = reader.Read(shape.name, shape.rows, shape.cols, {0, shape.rows});
       const auto expected = quantizer.Convert(
@@ -424,7 +424,7 @@ TEST_F(QuantizedFolderTest, CalibrationKeepsMoreOfItsTexts) {
         if (bytes == before.at(name)) continue;
         ++changed;
         const std::string matrix = name.substr(0, name.rfind(".weight")) + ".weight";
-        EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, matrix), WeightPrecision::kInt4) << name;
+        EXPECT_EQ(PrecisionFor(WeightPrecision::kInt4, matrix), WeightPrecision::kInt4) << name;
       }
       EXPECT_GT(changed, 0);
       std::filesystem::remove_all(target_);

@@ -212,15 +212,16 @@ TEST(QuantizerTest, FourBitsAreThoseOfTheLatticeForAnySplit) {
 }
 
 TEST(QuantizerTest, TheRecipeLeavesSomeMatricesInInt8) {
-  EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, "lm_head.weight"), WeightPrecision::kInt8);
-  EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, "model.embed_tokens.weight"), WeightPrecision::kInt8);
+  EXPECT_EQ(PrecisionFor(WeightPrecision::kInt4, "lm_head.weight"), WeightPrecision::kInt8);
+  EXPECT_EQ(PrecisionFor(WeightPrecision::kInt4, "model.embed_tokens.weight"), WeightPrecision::kInt8);
   for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
     EXPECT_EQ(
-        PrecisionOf(WeightPrecision::kInt4, std::string("model.layers.3.self_attn.") + part + ".weight"),
+        PrecisionFor(WeightPrecision::kInt4, std::string("model.layers.3.self_attn.") + part + ".weight"),
         WeightPrecision::kInt8);
   }
-  EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, "model.layers.3.mlp.up_proj.weight"), WeightPrecision::kInt4);
-  EXPECT_EQ(PrecisionOf(WeightPrecision::kBF16, "lm_head.weight"), WeightPrecision::kBF16);
+  EXPECT_EQ(PrecisionFor(WeightPrecision::kInt4, "model.layers.3.mlp.up_proj.weight"),
+            WeightPrecision::kInt4);
+  EXPECT_EQ(PrecisionFor(WeightPrecision::kBF16, "lm_head.weight"), WeightPrecision::kBF16);
   Quantizer quantizer(WeightPrecision::kInt4, 1);
   const std::vector<float> values = {1, 2, 3, 4};
   const auto head = quantizer.Convert("lm_head.weight", ViewOf(values, 2), {0, 2});
