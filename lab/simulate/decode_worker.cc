@@ -49,7 +49,8 @@ void DecodeWorker::PrefillLocally(RequestRecord& record) {
   };
   // Reads the blocks that only its disk has, if the router counted on them.
   const int64_t there = disk_.Match(request.chain);
-  if (there <= record.decode_matched || record.plan.cached_tokens <= record.cached_tokens) return begin();
+  if (there <= record.decode_matched || record.selection.cached_tokens <= record.cached_tokens)
+    return begin();
   const auto blocks = std::span(request.chain).first(there).subspan(record.decode_matched);
   record.loaded_tokens = reused(there) - record.cached_tokens;
   record.cached_tokens = reused(there);

@@ -47,7 +47,7 @@ Measures Measure(const std::string& policy, const RunResult& run, const Slo& slo
     cached_tokens += static_cast<double>(record.cached_tokens);
     fetched_tokens += static_cast<double>(record.fetched_tokens);
     loaded_tokens += static_cast<double>(record.loaded_tokens);
-    ++measures.reasons[std::string(ReasonName(record.plan.selection.reason))];
+    ++measures.reasons[std::string(ReasonName(record.selection.reason))];
   }
   const double requests = std::max(1.0, static_cast<double>(measures.requests));
   const double seconds = std::max(1e-9, run.seconds);

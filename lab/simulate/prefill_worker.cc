@@ -35,7 +35,7 @@ void PrefillWorker::Submit(RequestRecord& record, std::optional<Peer> source) {
   Job& job = jobs_[record.id];
   job.record = &record;
   job.matched = record.known_blocks >= 0 ? record.known_blocks : pool_.MatchPrefix(record.request->chain);
-  if (source.has_value() && record.plan.selection.fetch_blocks > job.matched) Fetch(job, *source);
+  if (source.has_value() && record.selection.fetch_blocks > job.matched) Fetch(job, *source);
   if (!job.fetching) Load(job);
   queue_.Add(record.id, Due(job));
   TryBegin();
@@ -44,7 +44,7 @@ void PrefillWorker::Submit(RequestRecord& record, std::optional<Peer> source) {
 void PrefillWorker::Fetch(Job& job, const Peer& source) {
   const auto& chain = job.record->request->chain;
   const auto wanted = std::span(chain).first(
-      std::min<size_t>(chain.size(), static_cast<size_t>(job.record->plan.selection.fetch_blocks)));
+      std::min<size_t>(chain.size(), static_cast<size_t>(job.record->selection.fetch_blocks)));
   std::vector<BlockId> theirs = source.pool->AcquirePrefix(wanted);
   if (std::ssize(theirs) <= job.matched) {
     source.pool->Release(theirs);

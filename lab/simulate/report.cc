@@ -91,7 +91,7 @@ std::string RenderRequests(const RunResult& run) {
                        {"transfer", record.first_token - record.computed},
                        {"rest", record.placed - record.request->arrival},
                        {"ttft", record.ttft()},
-                       {"predicted_ttft", record.plan.selection.predicted.ttft()}};
+                       {"predicted_ttft", record.selection.predicted.ttft()}};
     lines += json.dump() + "\n";
   }
   return lines;

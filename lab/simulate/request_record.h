@@ -20,7 +20,7 @@ struct RequestRecord {
   // The placement. A prefill worker of -1 is the decode worker itself.
   int prefill = -1;
   int decode = -1;
-  router::PlacementPlan plan;
+  router::placement::Selection selection;
   std::vector<BlockId> decode_blocks;
   int64_t decode_matched = 0;  // blocks
   // With a shared cache: the blocks that came before it. Negative: look into the worker's own.

@@ -142,11 +142,9 @@ void Simulation::Arrive(size_t at) {
     Refuse(record);
     return;
   }
-  const auto decided = admission_.Admit({.prompt_tokens = record.request->prompt_tokens,
-                                         .max_tokens = record.request->output_tokens,
-                                         .deadline = core_.deadlines().Due(absl::InfiniteFuture(), Now()),
-                                         .clients_deadline = false},
-                                        Now());
+  const auto decided =
+      admission_.Admit(Asked(record), {.due = core_.deadlines().Due(absl::InfiniteFuture(), Now())},
+                       absl::InfiniteDuration(), Now());
   if (std::holds_alternative<router::admission::Refusal>(decided)) {
     Refuse(record);
     return;
@@ -228,30 +226,30 @@ void Simulation::Look(const RequestRecord& record) {
   for (WorkerState& state : open_prefill_) state.matched_blocks = shared;
 }
 
+router::Request Simulation::Asked(const RequestRecord& record) const {
+  return {.prompt_tokens = record.request->prompt_tokens,
+          .max_tokens = record.request->output_tokens,
+          .arrival = absl::UnixEpoch() + absl::Seconds(record.request->arrival),
+          .block_tokens = model_.block_tokens};
+}
+
 Simulation::Placing Simulation::Place(RequestRecord& record) {
   const Request& request = *record.request;
   Look(record);
   if (open_decode_.empty()) return Placing::kNoRoom;
-  const absl::Time arrival = absl::UnixEpoch() + absl::Seconds(request.arrival);
-  record.plan = core_.Select({.prompt_tokens = request.prompt_tokens,
-                              .max_tokens = request.output_tokens,
-                              .arrival = arrival,
-                              .now = Now(),
-                              .block_tokens = model_.block_tokens},
-                             open_decode_, open_prefill_);
+  const router::Request asked = Asked(record);
+  record.selection = core_.Select(asked, {.decode = open_decode_, .prefill = open_prefill_, .now = Now()});
   const bool busy = std::any_of(decode_states_.begin(), decode_states_.end(),
                                 [](const WorkerState& state) { return state.running > 0; });
-  const router::TtftEstimate estimate =
-      core_.Estimate(absl::InfiniteFuture(), arrival, record.plan.selection.predicted);
-  if (router::DispatchCore::TooLate(estimate, Now(), busy)) return Placing::kTooLate;
+  const router::admission::FirstToken first = core_.Estimate(asked, record.selection.predicted);
+  if (router::DispatchCore::TooLate(first, Now(), busy)) return Placing::kTooLate;
   ++unanswered_;
   record.placed = events_.now();
-  record.decode = open_decode_numbers_[record.plan.selection.decode];
-  record.prefill = record.plan.selection.prefill.empty()
-                       ? -1
-                       : open_prefill_numbers_[record.plan.selection.prefill.front()];
+  record.decode = open_decode_numbers_[record.selection.decode];
+  record.prefill =
+      record.selection.prefill.empty() ? -1 : open_prefill_numbers_[record.selection.prefill.front()];
   Book(record);
-  core_.Expect(record.plan, request.chain, Now());
+  core_.Expect(record.selection, request.chain, Now());
   // One cache that forgets nothing and knows of each prompt at once.
   if (under_test_.shared_cache) {
     kv::BlockPool& pool = *pools_[0];
@@ -276,9 +274,8 @@ Simulation::Placing Simulation::Place(RequestRecord& record) {
 
 // Where the chosen prefill worker is to fetch the prefix from.
 std::optional<PrefillWorker::Peer> Simulation::FetchFrom(const RequestRecord& record) {
-  if (under_test_.fetch == Fetch::kNever || !record.plan.selection.fetch_from.has_value())
-    return std::nullopt;
-  const router::WorkerSlot slot = *record.plan.selection.fetch_from;
+  if (under_test_.fetch == Fetch::kNever || !record.selection.fetch_from.has_value()) return std::nullopt;
+  const router::WorkerSlot slot = *record.selection.fetch_from;
   for (size_t i = 0; i < prefill_.size(); ++i) {
     if (prefill_states_[i].slot == slot) return PrefillWorker::Peer{.pool = &prefill_[i]->pool(), .port = i};
   }
@@ -297,10 +294,10 @@ void Simulation::Book(RequestRecord& record) {
   if (record.prefill < 0) return;
   WorkerState& prefill = prefill_states_[record.prefill];
   if (booked_[record.prefill].empty()) prefill.busy_since = Now();
-  prefill.queued_tokens += record.plan.uncached_tokens;
-  booked_[record.prefill].push_back({.due = record.plan.selection.due,
-                                     .tokens = record.plan.uncached_tokens,
-                                     .cached = record.plan.cached_tokens,
+  prefill.queued_tokens += record.selection.uncached_tokens;
+  booked_[record.prefill].push_back({.due = record.selection.due,
+                                     .tokens = record.selection.uncached_tokens,
+                                     .cached = record.selection.cached_tokens,
                                      .since = Now(),
                                      .request = record.id});
 }
@@ -309,7 +306,7 @@ void Simulation::Unbook(const RequestRecord& record) {
   if (record.prefill < 0) return;
   WorkerState& prefill = prefill_states_[record.prefill];
   prefill.busy_since = Now();
-  prefill.queued_tokens -= record.plan.uncached_tokens;
+  prefill.queued_tokens -= record.selection.uncached_tokens;
   auto& booked = booked_[record.prefill];
   const auto found = std::find_if(booked.begin(), booked.end(),
                                   [&](const Booked& entry) { return entry.request == record.id; });
@@ -360,8 +357,8 @@ void Simulation::FirstToken(RequestRecord& record) {
   Unbook(record);
   --unanswered_;
   const bool may_wait = !core_.deadlines().trusted();
-  core_.deadlines().Observe(record.plan.selection.predicted.ttft(), record.first_token - record.placed,
-                            record.plan.trusted);
+  core_.deadlines().Observe(record.selection.predicted.ttft(), record.first_token - record.placed,
+                            record.selection.trusted);
   core_.batch_bound().ObserveFirstToken(record.first_token - record.placed);
   if (may_wait) Pump();
 }

@@ -21,6 +21,7 @@
 #include "lab/simulate/request_record.h"
 #include "protocol/forecast/transfer_forecast.h"
 #include "router/admission/admission_controller.h"
+#include "router/admission/request.h"
 #include "router/dispatch/dispatch_core.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
@@ -73,6 +74,7 @@ class Simulation {
   void Arrive(size_t at);
   void Pump();
   enum class Placing { kPlaced, kNoRoom, kTooLate };
+  router::Request Asked(const RequestRecord& record) const;
   Placing Place(RequestRecord& record);
   void Refuse(RequestRecord& record);
   void Look(const RequestRecord& record);

@@ -25,8 +25,10 @@ void AdmissionController::SetTenant(TenantId tenant, const TenantLimits& limits,
   queue_.Pause(tenant, limits.concurrency > 0 && state.running >= limits.concurrency);
 }
 
-std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
-    const AdmissionRequest& request, absl::Time now) {
+std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(const Request& request,
+                                                                                const FirstToken& first,
+                                                                                absl::Duration patience,
+                                                                                absl::Time now) {
   Advance(now);
   const int64_t answer = meters_->ExpectedAnswer(request.tenant, request.max_tokens);
   const Meter::Use use = {
@@ -36,12 +38,12 @@ std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
     if (auto refusal = models_->Check(*request.model, use, now, "model")) return *std::move(refusal);
   }
 
-  if (request.deadline != absl::InfiniteFuture()) {
+  if (first.due != absl::InfiniteFuture()) {
     const absl::Duration wait =
         PredictedWait(request.tenant, request.priority).value_or(absl::ZeroDuration());
-    if (const absl::Duration left = request.deadline - now;
-        wait + request.predicted.ttft > left && left > absl::ZeroDuration()) {
-      return TooLate(request.clients_deadline, left, wait, request.predicted);
+    if (const absl::Duration left = first.due - now;
+        wait + first.ttft > left && left > absl::ZeroDuration()) {
+      return TooLate(request.has_deadline(), left, wait, first);
     }
   }
 
@@ -50,7 +52,7 @@ std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
                  .tokens = std::max<int64_t>(1, request.prompt_tokens + answer),
                  .bytes = request.bytes,
                  .arrival = now,
-                 .deadline = std::min(request.deadline - request.predicted.ttft, now + request.patience)};
+                 .deadline = std::min(first.due - first.ttft, now + patience)};
   Admitted admitted;
   std::vector<Entry> displaced_entries;
   while (auto refusal = queue_.CheckRoom(request.tenant, request.choices, entry.tokens, entry.bytes)) {

@@ -24,27 +24,10 @@
 #include "router/admission/meters.h"
 #include "router/admission/queue.h"
 #include "router/admission/refusal.h"
+#include "router/admission/request.h"
 #include "router/admission/tenant_limits.h"
 
 namespace baton::router::admission {
-
-// A request as admission sees it.
-struct AdmissionRequest {
-  TenantId tenant;
-  // Whose limits it has to keep besides: those of its model, by its number among the models' meters.
-  std::optional<TenantId> model = std::nullopt;
-  int choices = 1;
-  int64_t prompt_tokens = 0;  // per choice, as everything here
-  int64_t max_tokens = 0;
-  int64_t bytes = 0;
-  int priority = 0;
-  // By when the first token is due: the client's deadline, or what this router allows.
-  absl::Time deadline = absl::InfiniteFuture();
-  bool clients_deadline = true;
-  // How long it may wait in any case.
-  absl::Duration patience = absl::InfiniteDuration();
-  FirstToken predicted = {};
-};
 
 class AdmissionController {
  public:
@@ -62,7 +45,9 @@ class AdmissionController {
   // Also changes one that is known; what it has used stays used.
   void SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now);
 
-  std::variant<Admitted, Refusal> Admit(const AdmissionRequest& request, absl::Time now);
+  // `patience`: how long it may wait in any case.
+  std::variant<Admitted, Refusal> Admit(const Request& request, const FirstToken& first,
+                                        absl::Duration patience, absl::Time now);
   // The refusal of one whose first token is due in `left`, and predicted so after `queued` in this router.
   static Refusal TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
                          const FirstToken& predicted);

@@ -29,8 +29,10 @@ constexpr std::string_view ReasonName(Reason reason) {
   return kNames[static_cast<int>(reason)];
 }
 
-// A first token as placement predicts it, from the placement on, with the margin that predictions need.
+// A request's first token: when it is due, and when it comes, as placement predicts it: from the placement
+// on, with the margin that predictions need. Zero as long as nothing is predicted.
 struct FirstToken {
+  absl::Time due = absl::InfiniteFuture();
   absl::Duration ttft = absl::ZeroDuration();
   // The part on the worker that computes the prompt: behind other prompts, and between the steps of answers.
   absl::Duration queue = absl::ZeroDuration();

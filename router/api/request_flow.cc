@@ -138,14 +138,14 @@ void RequestFlow::SubmitAll(Actions* actions) {
   submitted.tenant = prepared_.tenant;
   submitted.model = prepared_.model->meter;
   submitted.choices = prepared_.choices;
-  submitted.placement.prompt_tokens = request.token_ids_size();
-  submitted.placement.max_tokens = request.stop().max_tokens();
-  submitted.placement.open_ended = prepared_.open_ended;
-  submitted.placement.arrival = options_.arrival;
-  submitted.placement.deadline = options_.deadline;
-  submitted.placement.session = prepared_.session;
-  submitted.placement.prefill_apart = request.reusable_size() > 0;
-  submitted.placement.prefill_here = request.output().prompt_logprobs();
+  submitted.prompt_tokens = request.token_ids_size();
+  submitted.max_tokens = request.stop().max_tokens();
+  submitted.open_ended = prepared_.open_ended;
+  submitted.arrival = options_.arrival;
+  submitted.deadline = options_.deadline;
+  submitted.session = prepared_.session;
+  submitted.prefill_apart = request.reusable_size() > 0;
+  submitted.prefill_here = request.output().prompt_logprobs();
   outcome_.approximate_reused_tokens = static_cast<uint32_t>(kv::LandedTokens(ReusableSpansOf(request)));
   const bool cached = !request.output().prompt_logprobs();
   if (cached && !started_ && options_.sessions != nullptr && prepared_.session_key.has_value() &&
@@ -158,7 +158,6 @@ void RequestFlow::SubmitAll(Actions* actions) {
   submitted.debug = prepared_.debug;
   submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
   submitted.priority = request.priority();
-  submitted.deadline = options_.deadline;
   actions->push_back(Submit{.request = std::move(submitted)});
 }
 
@@ -181,7 +180,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   state.placement = *std::move(placement);
   if (!CheckBuild(choice, &actions)) return actions;
   state.state = State::kDialing;
-  if (progress_.has_value()) progress_->OnPlaced(state.placement.predicted, clock_.Now());
+  if (progress_.has_value()) progress_->OnPlaced(state.placement.selection.predicted, clock_.Now());
   if (!state.first_token.has_value()) state.dialed = clock_.Now();
   ++state.attempt;
   state.open = true;
@@ -213,7 +212,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
     if (!to.peer_fetch || to.address == peer->identity().address) return;
     hint->set_worker(peer->identity().id);
     hint->set_address(peer->identity().address);
-    hint->set_blocks(static_cast<uint32_t>(state.placement.fetch_blocks));
+    hint->set_blocks(static_cast<uint32_t>(state.placement.selection.fetch_blocks));
   };
   for (const auto& prefill : state.placement.prefill) {
     baton::fleet::v1::PrefillTarget* target = dial.request.add_prefill();
@@ -327,7 +326,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
     state.placement.booking.FirstToken(now);
     if (!state.first_token.has_value()) {
       state.first_token = now;
-      if (state.placement.first_token) state.placement.first_token(now - state.dialed);
+      state.placement.FirstToken(now - state.dialed);
       if (!first_token_seen_) {
         outcome_.ttft = now - options_.arrival;
         probe().FirstToken(*outcome_.ttft);
@@ -387,7 +386,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, const baton::fle
   account_.Drafted(choice, state.attempt, finished.usage().drafted_tokens(),
                    finished.usage().accepted_tokens());
   Complete(choice, &finished);
-  if (state.placement.learn) state.placement.learn(&finished, steps);
+  state.placement.Finished(&finished, steps);
   state.state = State::kJudging;
   state.placement.booking.Release();
   if (!state.asked) actions->push_back(ReadNext{choice});  // the end of the call, so that it can go

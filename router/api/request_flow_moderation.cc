@@ -148,9 +148,7 @@ void RequestFlow::Block(int choice, Actions* actions) {
     *finished.mutable_timing() = state.opening.timing();
     *finished.mutable_usage() = state.opening.usage();
     Complete(choice, &finished);
-    if (state.state == State::kRunning && state.placement.learn) {
-      state.placement.learn(&finished, {});
-    }
+    if (state.state == State::kRunning) state.placement.Finished(&finished, {});
     if (state.state == State::kWaiting) actions->push_back(Withdraw{choice});
     if (state.open) actions->push_back(HangUp{choice});
     state.placement.booking.Release();

@@ -50,42 +50,41 @@ void DispatchCore::Match(std::span<const kv::BlockHash> chain, std::span<placeme
   for (auto at = holders.begin(); at != longest; ++at) confirm(**at);
 }
 
-PlacementPlan DispatchCore::Select(const placement::Request& request, placement::Workers decode,
-                                   placement::Workers prefill) {
-  PlacementPlan plan;
-  if (request.prefill_here) prefill = {};
-  plan.selection = policy_->Select(request, decode, prefill);
-  const placement::WorkerState& decoder = decode[plan.selection.decode];
-  plan.decode = decoder.slot;
-  plan.decode_matched = decoder.matched_blocks;
-  if (!plan.selection.prefill.empty()) {
-    const placement::WorkerState& prefiller = prefill[plan.selection.prefill.front()];
-    plan.prefill = prefiller.slot;
-    plan.prefill_matched = prefiller.matched_blocks;
+placement::Selection DispatchCore::Select(const Request& request, placement::Pools pools) {
+  if (request.prefill_here) pools.prefill = {};
+  placement::Selection selection = policy_->Select(request, pools);
+  const placement::WorkerState& decoder = pools.decode[selection.decode];
+  selection.decode_slot = decoder.slot;
+  selection.decode_matched = decoder.matched_blocks;
+  if (!selection.prefill.empty()) {
+    const placement::WorkerState& prefiller = pools.prefill[selection.prefill.front()];
+    selection.prefill_slot = prefiller.slot;
+    selection.prefill_matched = prefiller.matched_blocks;
   }
-  const int64_t matched = std::max(plan.decode_matched, plan.prefill_matched);
-  plan.uncached_tokens = plan.selection.uncached_tokens > 0
-                             ? plan.selection.uncached_tokens
-                             : std::max<int64_t>(1, request.prompt_tokens - matched * request.block_tokens);
-  plan.cached_tokens = std::max<int64_t>(0, request.prompt_tokens - plan.uncached_tokens);
-  plan.trusted = deadlines_.trusted();
-  return plan;
+  if (selection.uncached_tokens <= 0) {
+    const int64_t matched = std::max(selection.decode_matched, selection.prefill_matched);
+    selection.uncached_tokens = std::max<int64_t>(1, request.prompt_tokens - matched * request.block_tokens);
+  }
+  selection.cached_tokens = std::max<int64_t>(0, request.prompt_tokens - selection.uncached_tokens);
+  selection.trusted = deadlines_.trusted();
+  return selection;
 }
 
-TtftEstimate DispatchCore::Estimate(absl::Time deadline, absl::Time arrival,
-                                    const placement::Prediction& predicted) const {
-  TtftEstimate estimate;
+admission::FirstToken DispatchCore::Estimate(const Request& request,
+                                             const placement::Prediction& predicted) const {
+  admission::FirstToken first;
   if (deadlines_.trusted()) {
-    estimate.predicted = {.ttft = deadlines_.WithMargin(predicted.ttft()),
-                          .queue = deadlines_.WithMargin(predicted.wait)};
+    first.ttft = deadlines_.WithMargin(predicted.ttft());
+    first.queue = deadlines_.WithMargin(predicted.wait);
   }
-  estimate.due = deadlines_.Due(deadline, arrival, deadlines_.WithMargin(predicted.ttft() - predicted.wait));
-  return estimate;
+  first.due = deadlines_.Due(request.deadline, request.arrival,
+                             deadlines_.WithMargin(predicted.ttft() - predicted.wait));
+  return first;
 }
 
-bool DispatchCore::TooLate(const TtftEstimate& estimate, absl::Time now, bool busy) {
-  const absl::Duration left = estimate.due - now;
-  return busy && left > absl::ZeroDuration() && estimate.predicted.ttft > left;
+bool DispatchCore::TooLate(const admission::FirstToken& first, absl::Time now, bool busy) {
+  const absl::Duration left = first.due - now;
+  return busy && left > absl::ZeroDuration() && first.ttft > left;
 }
 
 absl::Time DispatchCore::ExpectUntil(const placement::Prediction& predicted, absl::Time now) {
@@ -93,12 +92,12 @@ absl::Time DispatchCore::ExpectUntil(const placement::Prediction& predicted, abs
   return now + std::clamp(absl::Seconds(kExpectTtfts * predicted.ttft()), kMinExpect, kMaxExpect);
 }
 
-std::vector<SpeculativeRun> DispatchCore::Expect(const PlacementPlan& plan,
+std::vector<SpeculativeRun> DispatchCore::Expect(const placement::Selection& selection,
                                                  std::span<const kv::BlockHash> chain, absl::Time now,
                                                  size_t at_once) {
   std::vector<SpeculativeRun> left;
   if (index_ == nullptr) return left;
-  const absl::Time until = ExpectUntil(plan.selection.predicted, now);
+  const absl::Time until = ExpectUntil(selection.predicted, now);
   const auto expect = [&](WorkerSlot slot, int64_t matched) {
     const auto from = std::min(static_cast<size_t>(matched), chain.size());
     const std::span<const kv::BlockHash> missing = chain.subspan(from);
@@ -106,8 +105,8 @@ std::vector<SpeculativeRun> DispatchCore::Expect(const PlacementPlan& plan,
     if (entered > 0) index_->Speculate(slot, missing.first(entered), until);
     if (entered < missing.size()) left.push_back({slot, from + entered, until});
   };
-  expect(plan.decode, plan.decode_matched);
-  if (plan.prefill.has_value()) expect(*plan.prefill, plan.prefill_matched);
+  expect(selection.decode_slot, selection.decode_matched);
+  if (selection.prefill_slot.has_value()) expect(*selection.prefill_slot, selection.prefill_matched);
   return left;
 }
 

@@ -17,30 +17,13 @@
 #include "absl/time/time.h"
 #include "protocol/block_hash.h"
 #include "router/admission/refusal.h"
+#include "router/admission/request.h"
 #include "router/admission/ttft_deadlines.h"
 #include "router/dispatch/batch_bound.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 
 namespace baton::router {
-
-// The decision about one choice, with what to book for it.
-struct PlacementPlan {
-  placement::Selection selection;
-  // The slots of the selected decode worker, and of the first of the selected prefill workers.
-  WorkerSlot decode;
-  std::optional<WorkerSlot> prefill;
-  // Blocks of the prompt that the index counts on the selected decode worker, and on the first of the
-  // selected prefill workers, to hold.
-  int64_t decode_matched = 0;
-  int64_t prefill_matched = 0;
-  // Tokens of the prompt on the worker that computes it: those to compute, behind cached ones. At least one
-  // token is computed.
-  int64_t uncached_tokens = 0;
-  int64_t cached_tokens = 0;
-  // Predictions could be trusted when this was decided (TtftDeadlines::Observe).
-  bool trusted = false;
-};
 
 // Blocks of a prompt, from the block `from` to the last, that the worker on `slot` is expected to hold, until
 // then at most.
@@ -49,13 +32,6 @@ struct SpeculativeRun {
   size_t from = 0;
   absl::Time until;
   friend bool operator==(const SpeculativeRun&, const SpeculativeRun&) = default;
-};
-
-// When the first token of a request is due, and when it is predicted to come, with a margin: zero as long as
-// the policy doesn't predict, or has learnt from few requests.
-struct TtftEstimate {
-  admission::FirstToken predicted;
-  absl::Time due;
 };
 
 class DispatchCore {
@@ -80,23 +56,23 @@ class DispatchCore {
   // The last Match's results.
   const index::Matches& matches() const { return matches_; }
 
-  // The policy's selection. `decode` is not empty.
-  PlacementPlan Select(const placement::Request& request, placement::Workers decode,
-                       placement::Workers prefill);
+  // The policy's selection, complete.
+  placement::Selection Select(const Request& request, placement::Pools pools);
 
-  // `deadline` is the client's, or InfiniteFuture.
-  TtftEstimate Estimate(absl::Time deadline, absl::Time arrival,
-                        const placement::Prediction& predicted) const;
+  // The first token of a request that is placed so. Nothing is predicted as long as the policy doesn't, or
+  // has learnt from few requests.
+  admission::FirstToken Estimate(const Request& request, const placement::Prediction& predicted) const;
   // True if the first token is predicted too late. Never while nothing runs (not `busy`): then the request is
   // tried, and its outcome corrects a prediction that is too long. Nor once it is late already: that is for
   // the queue to answer.
-  static bool TooLate(const TtftEstimate& estimate, absl::Time now, bool busy);
+  static bool TooLate(const admission::FirstToken& first, absl::Time now, bool busy);
 
   // The index expects the prompt `chain` on the selected workers from now on: at most `at_once` blocks of
   // each are entered as speculative entries. Returns the runs that are left for PrefixIndex::Speculate, which
   // needs no lock of the caller.
-  std::vector<SpeculativeRun> Expect(const PlacementPlan& plan, std::span<const kv::BlockHash> chain,
-                                     absl::Time now, size_t at_once = SIZE_MAX);
+  std::vector<SpeculativeRun> Expect(const placement::Selection& selection,
+                                     std::span<const kv::BlockHash> chain, absl::Time now,
+                                     size_t at_once = SIZE_MAX);
   // Until when the blocks of a prompt are expected.
   static absl::Time ExpectUntil(const placement::Prediction& predicted, absl::Time now);
 

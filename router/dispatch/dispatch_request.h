@@ -1,6 +1,6 @@
-// DispatchRequest: a request as the dispatcher sees it. Immutable once it was submitted: the dispatcher and
-// the client's call share it until the last choice has its placement, and the call keeps it for the choices
-// that have to be placed again.
+// DispatchRequest: a request as it comes to the dispatcher, with its prompt's blocks and with whom to tell.
+// Immutable once it was submitted: the dispatcher and the client's call share it until the last choice has
+// its placement, and the call keeps it for the choices that have to be placed again.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "protocol/block_hash.h"
-#include "router/admission/tenant_limits.h"
+#include "router/admission/request.h"
 #include "router/dispatch/placement.h"
-#include "router/placement/policy.h"
 
 namespace baton::router {
 
@@ -25,22 +24,12 @@ struct Waiting {
   std::optional<absl::Duration> left;
 };
 
-struct DispatchRequest {
-  admission::TenantId tenant;
-  // The number of its model among the models' meters, if that has limits of its own.
-  std::optional<admission::TenantId> model;
-  int choices = 1;
-  // The policy's view of it; the dispatcher fills in `now`.
-  placement::Request placement;
+struct DispatchRequest : Request {
   std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
   // The decode worker that ran its session's last prompt, if that is known: for Placement.last_worker.
   std::optional<Incarnation> last_worker;
   // The placement explains itself in the end.
   bool debug = false;
-  int64_t bytes = 0;  // of the prompt, per choice
-  int priority = 0;
-  // The client's, on the dispatcher's clock.
-  absl::Time deadline = absl::InfiniteFuture();
   // Called once per choice with its placement or with why there is none, unless the choice was withdrawn
   // before; without a lock held, on any thread, possibly before Submit returns.
   std::function<void(int choice, absl::StatusOr<Placement>)> result;

@@ -8,17 +8,11 @@
 #include <utility>
 
 #include "common/rpc/status.h"
-#include "router/dispatch/decision.h"
 #include "router/dispatch/refusal_status.h"
-#include "router/dispatch/worker_states.h"
 
 namespace baton::router {
 
 using admission::EntryId;
-
-// Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
-// released.
-constexpr size_t kExpectedAtOnce = 256;
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock& clock, Probe& probe, index::PrefixIndex* index)
@@ -30,7 +24,7 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<pla
       started_(clock.Now()),
       policy_name_(policy->name()),
       metrics_(probe, policy_name_),
-      core_(std::move(policy), options.default_ttft, index),
+      placer_(std::move(policy), options.default_ttft, fleet, index, this),
       admission_(options.limits,
                  options.meters != nullptr ? options.meters : std::make_shared<admission::Meters>(),
                  options.models != nullptr ? options.models : std::make_shared<admission::Meters>()) {
@@ -104,20 +98,9 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
     Look(now);
     // Nothing can be said of a wait for a worker, nor of what follows.
     const bool patient = presence_.waits();
-    const TtftEstimate estimate =
-        patient ? TtftEstimate{.due = request->deadline} : EstimateIfWaiting(*request, now);
-    auto decided = admission_.Admit({.tenant = request->tenant,
-                                     .model = request->model,
-                                     .choices = request->choices,
-                                     .prompt_tokens = request->placement.prompt_tokens,
-                                     .max_tokens = request->placement.max_tokens,
-                                     .bytes = request->bytes,
-                                     .priority = request->priority,
-                                     .deadline = estimate.due,
-                                     .clients_deadline = request->deadline != absl::InfiniteFuture(),
-                                     .patience = options_.max_wait,
-                                     .predicted = estimate.predicted},
-                                    now);
+    const admission::FirstToken first =
+        patient ? admission::FirstToken{.due = request->deadline} : IfWaiting(*request, now);
+    auto decided = admission_.Admit(*request, first, options_.max_wait, now);
     if (const auto* refusal = std::get_if<admission::Refusal>(&decided))
       return Refuse(request->tenant, *refusal);
     auto& admitted = std::get<admission::AdmissionController::Admitted>(decided);
@@ -129,7 +112,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
                            admission_.RetryDelay(waiting_.at(id).request->tenant)})));
     }
     ids = std::move(admitted.entries);
-    const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
+    const absl::Time expires = std::min(first.due - first.ttft, now + options_.max_wait);
     for (int choice = 0; choice < request->choices; ++choice) {
       waiting_.Add(ids[choice], {.request = request,
                                  .choice = choice,
@@ -137,7 +120,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
                                  .patient = patient,
                                  .came = now,
                                  .expires = expires,
-                                 .ttft = estimate.predicted.ttft - estimate.predicted.queue});
+                                 .ttft = first.ttft - first.queue});
     }
     probe_.admission().Admitted(request->tenant);
     Show(request->tenant);
@@ -174,7 +157,7 @@ void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> requ
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_.Now();
     const absl::Time due =
-        begun ? request->deadline : core_.deadlines().Due(request->deadline, request->placement.arrival);
+        begun ? request->deadline : placer_.core().deadlines().Due(request->deadline, request->arrival);
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
     Show(request->tenant);
@@ -257,33 +240,15 @@ void Dispatcher::MaintainIndex() {
   probe_.Index(index_->stats());
 }
 
-TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
-                                    const fleet::Worker* computes) const {
-  TtftEstimate estimate = core_.Estimate(request.deadline, request.placement.arrival, predicted);
-  if (core_.deadlines().trusted() && computes != nullptr) {
-    const char* const role = computes->identity().role == fleet::Role::kDecode ? "decode" : "prefill";
-    estimate.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
-  }
-  return estimate;
-}
-
-TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl::Time now) {
-  const TtftEstimate unknown = EstimateOf(request, {}, nullptr);
-  if (unknown.due == absl::InfiniteFuture() || !core_.deadlines().trusted()) return unknown;
+admission::FirstToken Dispatcher::IfWaiting(const DispatchRequest& request, absl::Time now) {
+  admission::FirstToken unplaced = placer_.Unplaced(request);
+  if (unplaced.due == absl::InfiniteFuture() || !placer_.core().deadlines().trusted()) return unplaced;
   const std::shared_ptr<const fleet::View> view = fleet_.view();
   const bool goes_at_once =
       admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
                                                 [&](const auto& worker) { return Takes(*worker, now); });
-  if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
-  WorkerStates decode(view->decode), prefill(view->prefill), leaving(view->leaving);
-  core_.Match(request.chain, decode.workers, prefill.workers, leaving.workers);
-  placement::Request placing = request.placement;
-  placing.leaving = leaving.workers;
-  placing.now = now;
-  const placement::Selection selection = core_.Select(placing, decode.workers, prefill.workers).selection;
-  const auto& computes =
-      selection.prefill.empty() ? view->decode[selection.decode] : view->prefill[selection.prefill.front()];
-  return EstimateOf(request, selection.predicted, computes.get());
+  if (goes_at_once || view->decode.empty() || !Placer::Busy(*view)) return unplaced;
+  return placer_.IfPlaced(request, *view, now);
 }
 
 std::shared_ptr<const fleet::View> Dispatcher::Look(absl::Time now) {
@@ -311,17 +276,12 @@ absl::Status Dispatcher::NoDecodeWorker(std::optional<absl::Status>* told) {
   return **told;
 }
 
-bool Dispatcher::Busy(const fleet::View& view) {
-  return std::any_of(view.decode.begin(), view.decode.end(),
-                     [](const auto& worker) { return worker->BookedRequests() > 0; });
-}
-
 bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now, bool in_time) const {
   if (!worker.heard() || !worker.breaker().Allows(now)) return false;
   if (worker.BookedRequests() >= options_.worker_concurrency) return false;
   const std::optional<int64_t> answers = worker.AnswersInTime();
   return !in_time || !answers.has_value() ||
-         core_.batch_bound().Allows(*answers, worker.ReportedRunning(), worker.Requests());
+         placer_.core().batch_bound().Allows(*answers, worker.ReportedRunning(), worker.Requests());
 }
 
 absl::Status Dispatcher::Expired(const WaitingChoice& waiting, absl::Time now) {
@@ -351,7 +311,7 @@ void Dispatcher::ShowLimits() {
 }
 
 void Dispatcher::ShowAffinity() {
-  probe_.HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_.Now()));
+  probe_.HotPrefixes(placer_.hot().Top(Probe::kHotPrefixes, clock_.Now()));
   metrics_.Show(*fleet_.view());
 }
 
@@ -368,7 +328,7 @@ void Dispatcher::ShowLoad() {
   probe_.Load(load);
 }
 
-Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
+Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placer::Placed> result) {
   Delivery delivery{.waiting = waiting_.Take(id), .result = std::move(result)};
   Show(delivery.waiting.request->tenant);
   return delivery;
@@ -382,8 +342,7 @@ void Dispatcher::PlacePressing(const fleet::View& view, absl::Time now, std::vec
     if (open.empty()) return;
     if (!admission_.Overtake(id, now)) continue;
     const WaitingChoice& waiting = waiting_.at(id);
-    std::vector<SpeculativeRun> speculative;
-    auto result = TryPlace(waiting, view, open, now, &speculative);
+    auto result = TryPlace(waiting, view, open, now);
     if (!result.has_value()) {
       admission_.PutBack(id, waiting.expires, now);
       continue;
@@ -394,8 +353,7 @@ void Dispatcher::PlacePressing(const fleet::View& view, absl::Time now, std::vec
       admission_.PutBack(id, waiting.expires, now);
       admission_.Withdraw(id, now);
     }
-    deliveries->push_back(Take(id, std::move(*result)));
-    deliveries->back().speculative = std::move(speculative);
+    deliveries->push_back(Take(id, *std::move(result)));
   }
 }
 
@@ -403,16 +361,18 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   const std::shared_ptr<const fleet::View> view = Look(now);
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
+  placement::Policy& policy = placer_.core().policy();
+  const admission::TtftDeadlines& deadlines = placer_.core().deadlines();
   for (const fleet::Fleet::Move& move : fleet_.TakeMoves()) {
     if (move.arrived) {
-      core_.policy().OnWorkerBack(move.slot, move.incarnation);
-      if (move.step_cost.has_value()) core_.policy().Introduce(move.slot, *move.step_cost);
+      policy.OnWorkerBack(move.slot, move.incarnation);
+      if (move.step_cost.has_value()) policy.Introduce(move.slot, *move.step_cost);
     } else {
-      core_.policy().OnWorkerLeft(move.slot, move.incarnation);
-      core_.policy().OnSlotFreed(move.slot);
+      policy.OnWorkerLeft(move.slot, move.incarnation);
+      policy.OnSlotFreed(move.slot);
     }
   }
-  if (core_.deadlines().trusted()) PlacePressing(*view, now, deliveries);
+  if (deadlines.trusted()) PlacePressing(*view, now, deliveries);
   std::optional<absl::Status> told;
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = admission_.First()) {
@@ -422,12 +382,12 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       deliveries->push_back(Take(*id, NoDecodeWorker(&told)));
       continue;
     }
-    if (!core_.deadlines().trusted()) {
+    if (!deadlines.trusted()) {
       int64_t unanswered = 0;
       for (const auto* pool : {&view->decode, &view->prefill}) {
         for (const auto& worker : *pool) unanswered += worker->PromptsBooked();
       }
-      if (!core_.deadlines().MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
+      if (!deadlines.MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
     }
     WorkerSpan open = view->decode;
     if (!std::all_of(open.begin(), open.end(), takes)) {
@@ -437,8 +397,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       if (open.empty()) break;
     }
     const WaitingChoice& waiting = waiting_.at(*id);
-    std::vector<SpeculativeRun> speculative;
-    auto result = TryPlace(waiting, *view, open, now, &speculative);
+    auto result = TryPlace(waiting, *view, open, now);
     if (result.has_value() && !result->ok()) {
       admission_.Withdraw(*id, now);
     } else {
@@ -449,133 +408,66 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       continue;
     }
     if (result->ok()) probe_.admission().Waited(waiting.request->tenant, now - waiting.came);
-    deliveries->push_back(Take(*id, std::move(*result)));
-    deliveries->back().speculative = std::move(speculative);
+    deliveries->push_back(Take(*id, *std::move(result)));
   }
   for (const EntryId id : passed_over) admission_.PutBack(id, waiting_.at(id).expires, now);
 }
 
-std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const WaitingChoice& waiting,
-                                                              const fleet::View& view, WorkerSpan open,
-                                                              absl::Time now,
-                                                              std::vector<SpeculativeRun>* speculative) {
+std::optional<absl::StatusOr<Placer::Placed>> Dispatcher::TryPlace(const WaitingChoice& waiting,
+                                                                   const fleet::View& view, WorkerSpan open,
+                                                                   absl::Time now) {
+  const DispatchRequest& request = *waiting.request;
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  const absl::StatusOr<WorkerSpan> fit =
-      FitFor(waiting.request->placement, waiting.avoid, view.decode, open, &some);
+  const absl::StatusOr<WorkerSpan> fit = FitFor(request, waiting.avoid, view.decode, open, &some);
   if (!fit.ok()) return fit.status();
   if (fit->empty()) return std::nullopt;
-  return Place(waiting, view, *fit, now, speculative);
+  auto decided = placer_.Place(request, /*in_time=*/!waiting.begun && !waiting.patient, view, *fit, now);
+  if (const auto* const late = std::get_if<admission::FirstToken>(&decided)) {
+    return Refuse(request.tenant, admission::AdmissionController::TooLate(
+                                      request.has_deadline(), late->due - now, absl::ZeroDuration(), *late));
+  }
+  Placer::Placed& placed = std::get<Placer::Placed>(decided);
+  metrics_.Placed(placed.placement);
+  return std::move(placed);
 }
 
-absl::StatusOr<Placement> Dispatcher::Place(const WaitingChoice& waiting, const fleet::View& view,
-                                            WorkerSpan open, absl::Time now,
-                                            std::vector<SpeculativeRun>* speculative) {
-  const DispatchRequest& request = *waiting.request;
-  WorkerStates decode(open), prefill(view.prefill), leaving(view.leaving);
-  core_.Match(request.chain, decode.workers, prefill.workers, leaving.workers);
-  placement::Request placing = request.placement;
-  placing.leaving = leaving.workers;
-  placing.now = now;
-  const PlacementPlan plan = core_.Select(placing, decode.workers, prefill.workers);
-  const placement::Selection& selection = plan.selection;
-  const std::shared_ptr<fleet::Worker>& decoder = open[selection.decode];
-  const std::shared_ptr<fleet::Worker> prefiller =
-      selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
-  if (!waiting.begun && !waiting.patient) {
-    const TtftEstimate estimate =
-        EstimateOf(request, selection.predicted, prefiller != nullptr ? prefiller.get() : decoder.get());
-    if (DispatchCore::TooLate(estimate, now, Busy(view))) {
-      return Refuse(request.tenant, admission::AdmissionController::TooLate(
-                                        request.deadline != absl::InfiniteFuture(), estimate.due - now,
-                                        absl::ZeroDuration(), estimate.predicted));
-    }
-  }
-
-  Placement placement;
-  placement.decode = decoder;
-  for (size_t at : selection.prefill) placement.prefill.push_back(view.prefill[at]);
-  if (selection.fetch_from.has_value()) {
-    for (const WorkerSpan peers : {WorkerSpan(view.prefill), open, WorkerSpan(view.leaving)}) {
-      const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
-        return worker->slot() == *selection.fetch_from;
-      });
-      if (peer != peers.end()) placement.fetch_from = *peer;
-    }
-    placement.fetch_blocks = selection.fetch_blocks;
-  }
-
-  for (const auto& worker : view.decode) {
-    if (!request.last_worker.has_value() || worker->identity().incarnation != *request.last_worker) continue;
-    placement.last_worker = {.here = true, .blocks = core_.matches().of(worker->slot())};
-  }
-
-  auto decision = std::make_shared<Decision>();
-  decision->decode = placement.decode;
-  decision->prefill = placement.prefill;
-  decision->selection = selection;
-  decision->prompt_tokens = placing.prompt_tokens;
-  decision->prompt_blocks = std::ssize(request.chain);
-  decision->decode_matched = plan.decode_matched;
-  decision->prefill_matched = plan.prefill_matched;
-  if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
-  decision->debug = request.debug;
-
-  fleet::Work work(placing.prompt_tokens);
-  work.uncached_tokens = plan.uncached_tokens;
-  work.cached_tokens = plan.cached_tokens;
-  work.due = selection.due;
-  placement.booking = fleet_.Book(decoder, prefiller, work, now);
-  placement.learn = [this, decision](v1::Finished* finished, const baton::fleet::v1::StepMeans& steps) {
-    Learn(*decision, finished, steps);
-  };
-  placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
-                              absl::Duration took) { OnFirstToken(predicted, trusted, took); };
-  placement.predicted = selection.predicted;
-  metrics_.Placed(*decision);
-  CountHotPrefix(request, now);
-  *speculative = core_.Expect(plan, request.chain, now, kExpectedAtOnce);
-  return placement;
-}
-
-void Dispatcher::CountHotPrefix(const DispatchRequest& request, absl::Time now) {
-  const index::Matches& matches = core_.matches();
-  const size_t longest = std::min<size_t>(matches.longest, request.chain.size());
-  if (longest == 0) return;
-  const auto holders = std::count(matches.blocks.begin(), matches.blocks.end(), matches.longest);
-  hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
-}
-
-void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration took) {
+void Dispatcher::OnFirstToken(const Placement& placement, absl::Duration took) {
+  const placement::Selection& selection = placement.selection;
   bool may_wait = false;
   {
     absl::MutexLock lock(&mutex_);
-    may_wait = !core_.deadlines().trusted();
-    core_.deadlines().Observe(predicted, absl::ToDoubleSeconds(took), trusted);
-    core_.batch_bound().ObserveFirstToken(absl::ToDoubleSeconds(took));
+    DispatchCore& core = placer_.core();
+    may_wait = !core.deadlines().trusted();
+    core.deadlines().Observe(selection.predicted.ttft(), absl::ToDoubleSeconds(took), selection.trusted);
+    core.batch_bound().ObserveFirstToken(absl::ToDoubleSeconds(took));
   }
   if (may_wait) Pump();
 }
 
-void Dispatcher::Learn(const Decision& decision, v1::Finished* finished,
-                       const baton::fleet::v1::StepMeans& steps) {
-  metrics_.Finished(decision, *finished);
-  if (decision.debug) decision.Explain(policy_name_, finished->mutable_placement());
+void Dispatcher::OnFinished(const Placement& placement, v1::Finished* finished,
+                            const baton::fleet::v1::StepMeans& steps) {
+  metrics_.Finished(placement, *finished);
+  if (placement.debug) placement.Explain(policy_name_, finished->mutable_placement());
   if (finished->relay().migrations() > 0) return;  // its times are two workers'
-  const std::optional<placement::Outcome> outcome = decision.OutcomeOf(*finished, steps);
+  const std::optional<placement::Outcome> outcome = placement.OutcomeOf(*finished, steps);
   if (!outcome.has_value()) return;
   absl::MutexLock lock(&mutex_);
-  core_.policy().Observe(*outcome);
+  placer_.core().policy().Observe(*outcome);
   if (finished->timing().has_tpot_seconds()) {
     const uint32_t tokens = std::max(1u, finished->usage().completion_tokens());
-    core_.batch_bound().ObserveAnswer(finished->timing().tpot_seconds() * (tokens - 1));
+    placer_.core().batch_bound().ObserveAnswer(finished->timing().tpot_seconds() * (tokens - 1));
   }
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {
-  for (Delivery& delivery : deliveries) {
-    const std::shared_ptr<const DispatchRequest> request = delivery.waiting.request;
-    request->result(delivery.waiting.choice, std::move(delivery.result));
-    for (const SpeculativeRun& run : delivery.speculative) {
+  for (auto& [waiting, result] : deliveries) {
+    const std::shared_ptr<const DispatchRequest> request = waiting.request;
+    if (!result.ok()) {
+      request->result(waiting.choice, result.status());
+      continue;
+    }
+    request->result(waiting.choice, std::move(result->placement));
+    for (const SpeculativeRun& run : result->speculative) {
       index_->Speculate(run.slot, std::span(request->chain).subspan(run.from), run.until);
     }
   }

@@ -30,21 +30,20 @@
 #include "protocol/block_hash.h"
 #include "router/admission/admission_controller.h"
 #include "router/dispatch/decode_presence.h"
-#include "router/dispatch/dispatch_core.h"
 #include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/fit.h"
 #include "router/dispatch/placement.h"
 #include "router/dispatch/placement_metrics.h"
+#include "router/dispatch/placer.h"
 #include "router/dispatch/waiting_choices.h"
 #include "router/fleet/fleet.h"
-#include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
 #include "router/metrics/probe.h"
 #include "router/placement/policy.h"
 
 namespace baton::router {
 
-class Dispatcher {
+class Dispatcher final : private PlacementObserver {
  public:
   struct Options {
     admission::Queue::Limits limits;
@@ -70,7 +69,7 @@ class Dispatcher {
   // known to hold anything.
   Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<placement::Policy> policy,
              const Clock& clock, Probe& probe, index::PrefixIndex* index = nullptr);
-  ~Dispatcher();
+  ~Dispatcher() override;
 
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
   void StartTicking();
@@ -114,8 +113,7 @@ class Dispatcher {
  private:
   struct Delivery {
     WaitingChoice waiting;
-    absl::StatusOr<Placement> result;
-    std::vector<SpeculativeRun> speculative = {};  // that the index has not been told yet
+    absl::StatusOr<Placer::Placed> result;
   };
 
   // News for a choice that waits.
@@ -130,33 +128,23 @@ class Dispatcher {
   void PlacePressing(const fleet::View& view, absl::Time now, std::vector<Delivery>* deliveries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
+  Delivery Take(admission::EntryId id, absl::StatusOr<Placer::Placed> result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
-  std::optional<absl::StatusOr<Placement>> TryPlace(const WaitingChoice& waiting, const fleet::View& view,
-                                                    WorkerSpan open, absl::Time now,
-                                                    std::vector<SpeculativeRun>* speculative)
+  std::optional<absl::StatusOr<Placer::Placed>> TryPlace(const WaitingChoice& waiting,
+                                                         const fleet::View& view, WorkerSpan open,
+                                                         absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Selects among workers that fit, books, and tells the index.
-  absl::StatusOr<Placement> Place(const WaitingChoice& waiting, const fleet::View& view, WorkerSpan open,
-                                  absl::Time now, std::vector<SpeculativeRun>* speculative)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Counts the prefix that the last Match found among the hot ones.
-  void CountHotPrefix(const DispatchRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Learn(const Decision& decision, v1::Finished* finished, const baton::fleet::v1::StepMeans& steps);
-  void OnFirstToken(double predicted, bool trusted, absl::Duration took);
+  void OnFirstToken(const Placement& placement, absl::Duration took) override;
+  void OnFinished(const Placement& placement, v1::Finished* finished,
+                  const baton::fleet::v1::StepMeans& steps) override;
   void MaintainIndex();
-  // With the name of the worker that computes the prompt, for people; null: not known.
-  TtftEstimate EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
-                          const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The estimate for a request that will have to wait, as if it were placed now. A request that is dispatched
-  // at once gets its estimate from its placement instead.
-  TtftEstimate EstimateIfWaiting(const DispatchRequest& request, absl::Time now)
+  // The first token of a request that will have to wait, as if it were placed now. A request that is
+  // dispatched at once gets its prediction from its placement instead.
+  admission::FirstToken IfWaiting(const DispatchRequest& request, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The fleet as it is. `presence_` takes note of decode workers that have come or gone.
   std::shared_ptr<const fleet::View> Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Something runs that would correct a prediction that is too long.
-  static bool Busy(const fleet::View& view);
   // It takes a request. `in_time`: and its steps meet the target of TPOT with that, or it has nothing to do.
   bool Takes(const fleet::Worker& worker, absl::Time now, bool in_time = true) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -186,11 +174,10 @@ class Dispatcher {
   const PlacementMetrics metrics_;
 
   absl::Mutex mutex_;
-  DispatchCore core_ ABSL_GUARDED_BY(mutex_);
+  Placer placer_ ABSL_GUARDED_BY(mutex_);
   admission::AdmissionController admission_ ABSL_GUARDED_BY(mutex_);
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   WaitingChoices waiting_ ABSL_GUARDED_BY(mutex_);
-  index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // TellWaiting, last
   DecodePresence presence_ ABSL_GUARDED_BY(mutex_){options_.max_wait};
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -17,9 +17,8 @@ absl::Status TooSmall(const std::string& message) {
 
 }  // namespace
 
-absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
-                                  WorkerSpan all, WorkerSpan open,
-                                  std::vector<std::shared_ptr<fleet::Worker>>* some) {
+absl::StatusOr<WorkerSpan> FitFor(const Request& request, std::span<const Incarnation> avoid, WorkerSpan all,
+                                  WorkerSpan open, std::vector<std::shared_ptr<fleet::Worker>>* some) {
   int64_t most = 0;
   for (const auto& worker : all) most = std::max(most, worker->TotalBlocks());
   int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);

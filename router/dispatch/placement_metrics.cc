@@ -18,27 +18,26 @@ PlacementMetrics::PlacementMetrics(Probe& probe, const std::string& policy) : pr
   }
 }
 
-void PlacementMetrics::Placed(const Decision& decision) const {
-  placements_[static_cast<size_t>(decision.selection.reason)]->Increment();
-  if (auto* const counter = not_fetched_[static_cast<size_t>(decision.selection.no_fetch)]) {
-    counter->Increment();
-  }
-  const int64_t prompt = decision.prompt_tokens;
-  probe_.Predicted(prompt, decision.decode_matched * kBlockTokens, decision.prefill_matched * kBlockTokens);
-  probe_.worker_hits().Placed({decision.decode->identity().id, "decode"}, prompt,
-                              decision.decode_matched * kBlockTokens);
-  if (decision.prefill.empty()) return;
-  const int64_t beyond = std::max<int64_t>(0, decision.prefill_matched - decision.decode_matched);
-  probe_.worker_hits().Placed({decision.prefill.front()->identity().id, "prefill"}, prompt,
-                              beyond * kBlockTokens);
+void PlacementMetrics::Placed(const Placement& placement) const {
+  const placement::Selection& selection = placement.selection;
+  placements_[static_cast<size_t>(selection.reason)]->Increment();
+  if (auto* const counter = not_fetched_[static_cast<size_t>(selection.no_fetch)]) counter->Increment();
+  const int64_t prompt = placement.prompt_tokens;
+  const int64_t on_decode = selection.decode_matched * kBlockTokens;
+  const int64_t on_prefill = selection.prefill_matched * kBlockTokens;
+  probe_.Predicted(prompt, on_decode, on_prefill);
+  probe_.worker_hits().Placed({placement.decode->identity().id, "decode"}, prompt, on_decode);
+  if (placement.prefill.empty()) return;
+  probe_.worker_hits().Placed({placement.prefill.front()->identity().id, "prefill"}, prompt,
+                              std::max<int64_t>(0, on_prefill - on_decode));
 }
 
-void PlacementMetrics::Finished(const Decision& decision, const v1::Finished& finished) const {
+void PlacementMetrics::Finished(const Placement& placement, const v1::Finished& finished) const {
   const v1::Usage& usage = finished.usage();
   const v1::Relay& relay = finished.relay();
   probe_.Cached(usage.decode_cached_tokens(), usage.prefill_cached_tokens());
   if (relay.migrations() > 0) return;  // the usage is two workers'
-  probe_.worker_hits().Found({decision.decode->identity().id, "decode"}, usage.decode_cached_tokens());
+  probe_.worker_hits().Found({placement.decode->identity().id, "decode"}, usage.decode_cached_tokens());
   if (relay.prefill_worker().empty()) return;
   probe_.worker_hits().Found({relay.prefill_worker(), "prefill"}, usage.prefill_cached_tokens());
 }

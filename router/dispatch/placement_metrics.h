@@ -9,7 +9,7 @@
 #include <string>
 
 #include "baton/v1/generation.pb.h"
-#include "router/dispatch/decision.h"
+#include "router/dispatch/placement.h"
 #include "router/fleet/fleet.h"
 #include "router/metrics/probe.h"
 #include "router/placement/policy.h"
@@ -21,9 +21,9 @@ class PlacementMetrics {
   // The probe outlives it. `policy` is a metric label.
   PlacementMetrics(Probe& probe, const std::string& policy);
 
-  void Placed(const Decision& decision) const;
+  void Placed(const Placement& placement) const;
   // The choice has finished.
-  void Finished(const Decision& decision, const v1::Finished& finished) const;
+  void Finished(const Placement& placement, const v1::Finished& finished) const;
   // The fleet as it is: workers that are not in it are no longer shown.
   void Show(const fleet::View& view) const;
 

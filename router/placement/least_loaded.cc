@@ -7,7 +7,8 @@
 
 namespace baton::router::placement {
 
-Selection LeastLoaded::Select(const Request& request, Workers decode, Workers prefill) {
+Selection LeastLoaded::Select(const Request& request, const Pools& pools) {
+  const Workers decode = pools.decode, prefill = pools.prefill;
   const uint64_t tie_key = next_tie_key_++;
   Selection selection;
   selection.reason = Reason::kLoad;

@@ -11,7 +11,7 @@ class LeastLoaded final : public Policy {
  public:
   explicit LeastLoaded(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "least_loaded"; }
-  Selection Select(const Request& request, Workers decode, Workers prefill) override;
+  Selection Select(const Request& request, const Pools& pools) override;
 
  private:
   const uint64_t seed_;

@@ -18,6 +18,7 @@
 #include "common/base/ids.h"
 #include "protocol/forecast/prefill_forecast.h"
 #include "protocol/forecast/step_forecast.h"
+#include "router/admission/request.h"
 #include "router/index/worker_slot.h"
 
 namespace baton::router::placement {
@@ -96,25 +97,14 @@ struct WorkerState {
 
 using Workers = std::span<const WorkerState>;
 
-// State of a request when it is placed.
-struct Request {
-  int64_t prompt_tokens = 0;
-  int64_t max_tokens = 0;
-  // Nobody asked for max_tokens: a worker may hold less, and the answer ends where its KV memory does.
-  bool open_ended = false;
-  absl::Time arrival = absl::UnixEpoch();
-  absl::Time now = absl::UnixEpoch();  // later than the arrival, if it had to wait for a decode worker
-  absl::Time deadline = absl::InfiniteFuture();
-  // Hash of the client's session id; 0: none. A hint that breaks near ties, never more.
-  uint64_t session = 0;
-  // Its prompt is computed by a prefill worker if there is one, also where a decode worker would be sooner.
-  bool prefill_apart = false;
-  // The decode worker computes the whole prompt, whatever is cached.
-  bool prefill_here = false;
-  // Tokens per block of WorkerState's counts.
-  int64_t block_tokens = kBlockTokens;
+// The workers of a fleet, as a request meets them.
+struct Pools {
+  Workers decode;        // those that take it now; not empty
+  Workers prefill = {};  // may be empty
   // Workers that take no request any more, and whose blocks others can still fetch.
   Workers leaving = {};
+  // Later than the request's arrival, if it had to wait for a decode worker.
+  absl::Time now = absl::UnixEpoch();
 };
 
 // Why a placement is as it is: a metric label and a debug field.
@@ -158,19 +148,33 @@ struct Prediction {
   double ttft() const { return wait + prefill + fetch + ship; }
 };
 
+// Where a choice of a request should go. A policy makes it, and DispatchCore completes it.
 struct Selection {
-  size_t decode = 0;            // index among the decode candidates
-  std::vector<size_t> prefill;  // indices among the prefill candidates, best first; empty: prefill locally
+  size_t decode = 0;            // index among Pools.decode
+  std::vector<size_t> prefill;  // indices among Pools.prefill, best first; empty: prefill locally
   // The worker that computes the prompt (the first prefill worker, or the decode worker if there is none)
-  // should fetch this many leading blocks from this peer, a candidate of either kind or one that leaves.
+  // should fetch this many leading blocks from this peer, of either pool or one that leaves.
   std::optional<WorkerSlot> fetch_from;
   int64_t fetch_blocks = 0;
   NoFetch no_fetch = NoFetch::kNone;
-  // Uncached tokens to compute on the first of them, and when they are due there: what to book.
+  // Tokens to compute on that worker, and when they are due there: what to book. A policy that predicts
+  // nothing leaves 0; afterwards it is 1 at least.
   int64_t uncached_tokens = 0;
   absl::Time due = absl::InfiniteFuture();
   Prediction predicted;
   Reason reason = Reason::kLoad;
+
+  // DispatchCore adds the rest.
+  // The slots of the decode worker, and of the first of the prefill workers; and the blocks of the prompt
+  // that the index counts on each of them to hold.
+  WorkerSlot decode_slot;
+  std::optional<WorkerSlot> prefill_slot;
+  int64_t decode_matched = 0;
+  int64_t prefill_matched = 0;
+  // Tokens of the prompt that are cached where the others are computed.
+  int64_t cached_tokens = 0;
+  // Predictions could be trusted when this was decided (TtftDeadlines::Observe).
+  bool trusted = false;
 };
 
 // The measured cost of a request, for learning. Absent parts are negative.
@@ -202,8 +206,7 @@ class Policy {
   virtual ~Policy() = default;
   // A metric label.
   virtual std::string_view name() const = 0;
-  // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
-  virtual Selection Select(const Request& request, Workers decode, Workers prefill) = 0;
+  virtual Selection Select(const Request& request, const Pools& pools) = 0;
   virtual void Observe(const Outcome&) {}
   // Takes a worker's own report of its steps' cost, before anything was observed of it. Ignored if something
   // was, or if OnWorkerBack restored it.

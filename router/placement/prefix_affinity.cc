@@ -210,10 +210,10 @@ double PrefixAffinity::BlockWait(const Request& request, const WorkerState& work
 // The least. Costs within noise are equal: then the worker with fewer requests, and among those the tie's. A
 // session's requests share their ties, and go by these alone: so they stay together where nothing speaks
 // against it.
-size_t PrefixAffinity::SelectDecode(const Request& request, Workers decode, Workers prefill,
-                                    uint64_t tie_key) const {
+size_t PrefixAffinity::SelectDecode(const Request& request, const Pools& pools, uint64_t tie_key) const {
+  const Workers decode = pools.decode;
   std::vector<double> costs(decode.size());
-  for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], prefill);
+  for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], pools.prefill);
   const double least = *std::min_element(costs.begin(), costs.end());
   const double equal = least * (1 + kNoise);
   size_t best = decode.size();
@@ -234,7 +234,7 @@ absl::Time PrefixAffinity::DueNow(const Booked& booked, double seconds, absl::Ti
   return now <= deadline.latest ? booked.due : deadline.late;
 }
 
-double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, absl::Time due) const {
+double PrefixAffinity::Wait(const WorkerState& worker, absl::Time due, absl::Time now) const {
   // Which one runs: the worker took it when it was last free, the first in order of those that were there
   // then; or the first that came to it idle.
   const Booked* running = nullptr;
@@ -251,10 +251,9 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
     // By what is known of the worker now: a prediction that was wrong when it was booked is wrong no longer.
     const double seconds = PrefillSeconds(worker.slot, booked.tokens, booked.cached);
     if (&booked == running) {
-      const double elapsed =
-          request.now > worker.busy_since ? absl::ToDoubleSeconds(request.now - worker.busy_since) : 0;
+      const double elapsed = now > worker.busy_since ? absl::ToDoubleSeconds(now - worker.busy_since) : 0;
       ahead += std::max(0.0, seconds - elapsed);
-    } else if (DueNow(booked, seconds, request.now) <= due) {
+    } else if (DueNow(booked, seconds, now) <= due) {
       ahead += seconds;
     }
   }
@@ -263,10 +262,10 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
   return ahead;
 }
 
-PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers prefill, size_t at,
+PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, const Pools& pools, size_t at,
                                                 int64_t fetchable, const ShipForecast& ships,
                                                 int64_t missing) const {
-  const WorkerState& worker = prefill[at];
+  const WorkerState& worker = pools.prefill[at];
   // Where nothing tells pairs apart, shipping is taken to be hidden behind compute everywhere.
   const double ship = ships.Seconds(worker, missing, Transfer(missing)).value_or(0);
   // Requests there wait for what this one adds. This term sends long prompts behind each other.
@@ -283,9 +282,8 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
     Prediction& predicted = candidate.predicted;
     predicted.prefill =
         PrefillSeconds(worker.slot, request.prompt_tokens - candidate.cached_tokens, candidate.cached_tokens);
-    candidate.due =
-        forecast::DeadlineOf(request.arrival, predicted.prefill, options_.targets).At(request.now);
-    predicted.wait = Wait(request, worker, candidate.due);
+    candidate.due = forecast::DeadlineOf(request.arrival, predicted.prefill, options_.targets).At(pools.now);
+    predicted.wait = Wait(worker, candidate.due, pools.now);
     const double fetch =
         peer ? Transfer(candidate.cached_tokens - here) : LoadSeconds(worker, here, candidate.cached_tokens);
     predicted.fetch = std::max(0.0, fetch - predicted.wait);
@@ -367,8 +365,7 @@ double PrefixAffinity::LocalCost(const Prediction& local) const {
   return local.ttft() + options_.stream_weight * local.interference + options_.lost_reuse * local.prefill;
 }
 
-std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, Workers leaving,
-                                               int64_t blocks, const WorkerState& fetcher,
+std::optional<WorkerSlot> PrefixAffinity::Peer(const Pools& pools, int64_t blocks, const WorkerState& fetcher,
                                                uint64_t tie_key) const {
   std::optional<WorkerSlot> best;
   std::tuple<bool, int64_t, uint64_t> best_order;
@@ -382,19 +379,20 @@ std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, 
       best_order = order;
     }
   };
-  consider(prefill);
-  consider(decode);
-  if (!best.has_value()) consider(leaving);  // it may be gone before it is asked
+  consider(pools.prefill);
+  consider(pools.decode);
+  if (!best.has_value()) consider(pools.leaving);  // it may be gone before it is asked
   return best;
 }
 
-Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers prefill) {
+Selection PrefixAffinity::Select(const Request& asked, const Pools& pools) {
+  const Workers decode = pools.decode, prefill = pools.prefill, leaving = pools.leaving;
   Request request = asked;
   request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMaxTokens);
   request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMaxTokens);
   const uint64_t tie_key = request.session != 0 ? request.session : next_tie_key_++;
   Selection selection;
-  selection.decode = SelectDecode(request, decode, prefill, tie_key);
+  selection.decode = SelectDecode(request, pools, tie_key);
   const WorkerState& decoder = decode[selection.decode];
 
   int64_t longest = 0, fetchable = 0;
@@ -402,7 +400,7 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
     longest = std::max({longest, worker.matched_blocks, worker.disk_blocks});
     fetchable = std::max(fetchable, worker.fetchable_blocks());
   }
-  for (const Workers peers : {decode, request.leaving}) {
+  for (const Workers peers : {decode, leaving}) {
     for (const WorkerState& worker : peers) fetchable = std::max(fetchable, worker.fetchable_blocks());
   }
 
@@ -411,7 +409,7 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   std::vector<Candidate> candidates;
   candidates.reserve(prefill.size());
   for (size_t i = 0; i < prefill.size(); ++i) {
-    candidates.push_back(Score(request, prefill, i, fetchable, ships, missing));
+    candidates.push_back(Score(request, pools, i, fetchable, ships, missing));
     candidates.back().tie = Tie(seed_, tie_key, prefill[i].slot);
   }
   TakeBest(prefill, candidates, selection);
@@ -443,10 +441,9 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
     const int64_t cached = Reused(request, local_blocks);
     selection.uncached_tokens = request.prompt_tokens - cached;
     if (selection.fetch_blocks > 0) {
-      selection.fetch_from = Peer(prefill, decode, request.leaving, selection.fetch_blocks, decoder, tie_key);
+      selection.fetch_from = Peer(pools, selection.fetch_blocks, decoder, tie_key);
     } else {
-      selection.no_fetch =
-          WhyNoFetch(request, decoder, cached, fetchable, {prefill, decode, request.leaving});
+      selection.no_fetch = WhyNoFetch(request, decoder, cached, fetchable, {prefill, decode, leaving});
     }
     selection.predicted = local;
     selection.due = request.arrival;
@@ -461,11 +458,10 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   selection.due = candidate.due;
   if (candidate.fetch_blocks == 0) {
     selection.no_fetch = WhyNoFetch(request, prefill[candidate.worker], candidate.cached_tokens, fetchable,
-                                    {prefill, decode, request.leaving});
+                                    {prefill, decode, leaving});
   }
   if (candidate.fetch_blocks > 0) {
-    selection.fetch_from =
-        Peer(prefill, decode, request.leaving, candidate.fetch_blocks, prefill[candidate.worker], tie_key);
+    selection.fetch_from = Peer(pools, candidate.fetch_blocks, prefill[candidate.worker], tie_key);
     selection.reason = Reason::kFetch;
   } else if (longest == 0) {
     selection.reason = Reason::kCold;

@@ -39,7 +39,7 @@ class PrefixAffinity final : public Policy {
   };
   PrefixAffinity(Options options, uint64_t seed);
   std::string_view name() const override { return "prefix_affinity"; }
-  Selection Select(const Request& request, Workers decode, Workers prefill) override;
+  Selection Select(const Request& request, const Pools& pools) override;
   void Observe(const Outcome& outcome) override;
   void Introduce(WorkerSlot slot, const forecast::StepCost& cost) override;
   void OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) override;
@@ -65,14 +65,14 @@ class PrefixAffinity final : public Policy {
   double AveragePrefillSeconds(int64_t tokens) const;
   double StepSeconds(WorkerSlot slot, double answers, double context) const;
   double Transfer(int64_t tokens) const;
-  size_t SelectDecode(const Request& request, Workers decode, Workers prefill, uint64_t tie_key) const;
+  size_t SelectDecode(const Request& request, const Pools& pools, uint64_t tie_key) const;
   double DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const;
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds that it takes to compute again what is leased on the worker and is evicted if it takes the
   // request, with an answer of so many tokens.
   double BrokenLeases(const Request& request, const WorkerState& worker, double answer_tokens) const;
   // Seconds until a prompt whose virtual deadline is `due` would begin on the worker.
-  double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
+  double Wait(const WorkerState& worker, absl::Time due, absl::Time now) const;
   // The prediction for a prefill on the decode worker itself, which holds or fetches `blocks` leading blocks
   // of the prompt: there is no queue but its own and no transfer, and every answer that runs there is held
   // up.
@@ -81,13 +81,13 @@ class PrefixAffinity final : public Policy {
                    bool from_disk = false) const;
   double LocalCost(const Prediction& local) const;
   // `missing`: tokens whose KV the decode worker lacks.
-  Candidate Score(const Request& request, Workers prefill, size_t at, int64_t fetchable,
+  Candidate Score(const Request& request, const Pools& pools, size_t at, int64_t fetchable,
                   const ShipForecast& ships, int64_t missing) const;
 
   // The least loaded worker that has confirmed `blocks` leading blocks of the prompt: in the link domain of
   // the one that fetches, else anywhere.
-  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, Workers leaving, int64_t blocks,
-                                 const WorkerState& fetcher, uint64_t tie_key) const;
+  std::optional<WorkerSlot> Peer(const Pools& pools, int64_t blocks, const WorkerState& fetcher,
+                                 uint64_t tie_key) const;
   static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection);
 
   // The present virtual deadline of a booked prompt that takes `seconds`.

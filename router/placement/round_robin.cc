@@ -16,7 +16,8 @@ std::vector<size_t> BySlot(Workers workers) {
 
 }  // namespace
 
-Selection RoundRobin::Select(const Request& request, Workers decode, Workers prefill) {
+Selection RoundRobin::Select(const Request& request, const Pools& pools) {
+  const Workers decode = pools.decode, prefill = pools.prefill;
   Selection selection;
   selection.reason = Reason::kTurn;
   selection.decode = BySlot(decode)[turn_ % decode.size()];

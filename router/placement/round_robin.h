@@ -9,7 +9,7 @@ namespace baton::router::placement {
 class RoundRobin final : public Policy {
  public:
   std::string_view name() const override { return "round_robin"; }
-  Selection Select(const Request& request, Workers decode, Workers prefill) override;
+  Selection Select(const Request& request, const Pools& pools) override;
 
  private:
   uint64_t turn_ = 0;

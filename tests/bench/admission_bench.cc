@@ -22,13 +22,13 @@ void BM_AdmitServeSettle(benchmark::State& state) {
   uint64_t draws = 0;
   const auto admit = [&] {
     ++draws;
-    auto decided = controller.Admit({.tenant = TenantId(static_cast<uint32_t>(draws % tenants)),
-                                     .prompt_tokens = static_cast<int64_t>(draws * 7919 % 100'000),
-                                     .max_tokens = 256,
-                                     .bytes = 1000,
-                                     .priority = static_cast<int>(draws % 21) - 10,
-                                     .deadline = now + absl::Hours(10)},
-                                    now);
+    const Request request = {.tenant = TenantId(static_cast<uint32_t>(draws % tenants)),
+                             .prompt_tokens = static_cast<int64_t>(draws * 7919 % 100'000),
+                             .max_tokens = 256,
+                             .bytes = 1000,
+                             .priority = static_cast<int>(draws % 21) - 10,
+                             .deadline = now + absl::Hours(10)};
+    auto decided = controller.Admit(request, {.due = request.deadline}, absl::InfiniteDuration(), now);
     BATON_CHECK(std::holds_alternative<AdmissionController::Admitted>(decided));
   };
   for (int64_t i = 0; i < waiting; ++i) admit();

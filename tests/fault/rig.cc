@@ -263,7 +263,7 @@ void Rig::Place(Request& request) {
     }
     if (fetches_ != Fetches::kNobody) {
       placement.fetch_from = placement.prefill[1];
-      placement.fetch_blocks = kFetched;
+      placement.selection.fetch_blocks = kFetched;
       if (fetches_ == Fetches::kDecode) placement.prefill.clear();
     }
     request.wants_place = false;

@@ -8,8 +8,9 @@
 namespace baton::lab::simulate {
 namespace {
 
+using PlacementRequest = router::Request;
+using router::placement::Pools;
 using router::placement::Reason;
-using PlacementRequest = router::placement::Request;
 using router::placement::Selection;
 using router::placement::Tie;
 using router::placement::Workers;
@@ -53,7 +54,8 @@ Selection Selected(const PlacementRequest& request, Workers prefill, size_t deco
 
 }  // namespace
 
-Selection CacheAware::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
+Selection CacheAware::Select(const PlacementRequest& request, const Pools& pools) {
+  const Workers decode = pools.decode, prefill = pools.prefill;
   constexpr int64_t kBalanceAbsolute = 32;
   constexpr double kBalanceRelative = 1.1;
   constexpr double kCacheThreshold = 0.5;
@@ -77,7 +79,8 @@ Selection CacheAware::Select(const PlacementRequest& request, Workers decode, Wo
   return Selected(request, prefill, decoder, fewest, Reason::kLoad);
 }
 
-Selection BlockCost::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
+Selection BlockCost::Select(const PlacementRequest& request, const Pools& pools) {
+  const Workers decode = pools.decode, prefill = pools.prefill;
   const uint64_t tie_key = next_tie_key_++;
   const size_t decoder = Least(decode, seed_, tie_key, [&](const WorkerState& worker) {
     return Blocks(request, worker.context_tokens);
@@ -93,7 +96,8 @@ Selection BlockCost::Select(const PlacementRequest& request, Workers decode, Wor
                   prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
 }
 
-Selection WeightedScores::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
+Selection WeightedScores::Select(const PlacementRequest& request, const Pools& pools) {
+  const Workers decode = pools.decode, prefill = pools.prefill;
   constexpr double kPrefix = 3, kQueue = 2, kFree = 2;
   const uint64_t tie_key = next_tie_key_++;
   const auto choose = [&](Workers workers) {
@@ -125,7 +129,8 @@ double TtftEstimate::Prefill(int64_t prompt_tokens, int64_t cached_tokens) const
          truth_.pair * uncached * (static_cast<double>(cached_tokens) + uncached / 2);
 }
 
-Selection TtftEstimate::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
+Selection TtftEstimate::Select(const PlacementRequest& request, const Pools& pools) {
+  const Workers decode = pools.decode, prefill = pools.prefill;
   const uint64_t tie_key = next_tie_key_++;
   const size_t decoder = Least(decode, seed_, tie_key, [](const WorkerState& worker) {
     return static_cast<double>(worker.context_tokens);
@@ -152,8 +157,8 @@ Selection TtftEstimate::Select(const PlacementRequest& request, Workers decode, 
   const size_t at = Least(prefill, seed_, tie_key, [&](const WorkerState& worker) {
     double queue = 0;
     for (const auto& booked : worker.booked) queue += Prefill(booked.tokens + booked.cached, booked.cached);
-    if (request.now > worker.busy_since) {
-      queue = std::max(0.0, queue - absl::ToDoubleSeconds(request.now - worker.busy_since));
+    if (pools.now > worker.busy_since) {
+      queue = std::max(0.0, queue - absl::ToDoubleSeconds(pools.now - worker.busy_since));
     }
     double transfer = 0;
     if (fetches(worker)) {

@@ -19,9 +19,8 @@ class CacheAware final : public router::placement::Policy {
  public:
   explicit CacheAware(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "sglang"; }
-  router::placement::Selection Select(const router::placement::Request& request,
-                                      router::placement::Workers decode,
-                                      router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::Request& request,
+                                      const router::placement::Pools& pools) override;
 
  private:
   const uint64_t seed_;
@@ -34,9 +33,8 @@ class BlockCost final : public router::placement::Policy {
  public:
   explicit BlockCost(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "dynamo"; }
-  router::placement::Selection Select(const router::placement::Request& request,
-                                      router::placement::Workers decode,
-                                      router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::Request& request,
+                                      const router::placement::Pools& pools) override;
 
  private:
   const uint64_t seed_;
@@ -50,9 +48,8 @@ class WeightedScores final : public router::placement::Policy {
  public:
   explicit WeightedScores(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "llm-d"; }
-  router::placement::Selection Select(const router::placement::Request& request,
-                                      router::placement::Workers decode,
-                                      router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::Request& request,
+                                      const router::placement::Pools& pools) override;
 
  private:
   const uint64_t seed_;
@@ -74,9 +71,8 @@ class TtftEstimate final : public router::placement::Policy {
   static constexpr double kBalance = 2;
   TtftEstimate(Truth truth, bool fetch, uint64_t seed) : truth_(truth), fetch_(fetch), seed_(seed) {}
   std::string_view name() const override { return fetch_ ? "mooncake-fetch" : "mooncake"; }
-  router::placement::Selection Select(const router::placement::Request& request,
-                                      router::placement::Workers decode,
-                                      router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::Request& request,
+                                      const router::placement::Pools& pools) override;
 
  private:
   double Prefill(int64_t prompt_tokens, int64_t cached_tokens) const;

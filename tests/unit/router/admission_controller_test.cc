@@ -17,16 +17,25 @@ using ::testing::HasSubstr;
 
 constexpr TenantId kA(1), kB(2);
 
-std::vector<EntryId> Admit(AdmissionController* controller, const AdmissionRequest& request, absl::Time now) {
-  auto decided = controller->Admit(request, now);
+// As the dispatcher asks, where nothing is predicted of the first token.
+std::variant<AdmissionController::Admitted, Refusal> Decide(AdmissionController* controller,
+                                                            const Request& request, absl::Time now,
+                                                            absl::Duration ttft = absl::ZeroDuration()) {
+  return controller->Admit(request, {.due = request.deadline, .ttft = ttft}, absl::InfiniteDuration(), now);
+}
+
+std::vector<EntryId> Admit(AdmissionController* controller, const Request& request, absl::Time now,
+                           absl::Duration ttft = absl::ZeroDuration()) {
+  auto decided = Decide(controller, request, now, ttft);
   const auto* refusal = std::get_if<Refusal>(&decided);
   EXPECT_EQ(refusal, nullptr) << refusal->message;
   return refusal == nullptr ? std::get<AdmissionController::Admitted>(decided).entries
                             : std::vector<EntryId>{};
 }
 
-Refusal Refused(AdmissionController* controller, const AdmissionRequest& request, absl::Time now) {
-  auto decided = controller->Admit(request, now);
+Refusal Refused(AdmissionController* controller, const Request& request, absl::Time now,
+                absl::Duration ttft = absl::ZeroDuration()) {
+  auto decided = Decide(controller, request, now, ttft);
   if (const auto* refusal = std::get_if<Refusal>(&decided)) return *refusal;
   ADD_FAILURE() << "was let in";
   return {};
@@ -55,8 +64,8 @@ TEST(AdmissionControllerTest, AModelsLimitsHoldForAllTenantsAndFleetsTogether) {
   models->Configure(kModel, {.requests_per_minute = 3, .output_tokens_per_minute = 6000}, At(0));
   AdmissionController first({}, std::make_shared<Meters>(), models);
   AdmissionController second({}, std::make_shared<Meters>(), models);
-  const AdmissionRequest a = {.tenant = kA, .model = kModel, .prompt_tokens = 10, .max_tokens = 1000};
-  AdmissionRequest b = a;
+  const Request a = {.tenant = kA, .model = kModel, .prompt_tokens = 10, .max_tokens = 1000};
+  Request b = a;
   b.tenant = kB;
   const auto one = Admit(&first, a, At(0));
   Admit(&second, b, At(0));
@@ -65,7 +74,7 @@ TEST(AdmissionControllerTest, AModelsLimitsHoldForAllTenantsAndFleetsTogether) {
   EXPECT_EQ(refusal.reason, Reason::kRequestRate);
   EXPECT_THAT(refusal.message, HasSubstr("the model's limit of 3 requests per minute is used up"));
   EXPECT_NEAR(absl::ToDoubleSeconds(refusal.retry), 20, 0.1);
-  AdmissionRequest other = a;  // of another model
+  Request other = a;  // of another model
   other.model.reset();
   Admit(&second, other, At(0));
   // The tokens that an answer really took are settled there, too.
@@ -93,7 +102,7 @@ TEST(AdmissionControllerTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
   controller.SetTenant(kA, {}, At(0));
   // 100 tokens in a tenth of a second, for two seconds, while others wait.
   std::deque<EntryId> waiting;
-  const AdmissionRequest request{.tenant = kA, .prompt_tokens = 99, .max_tokens = 1};
+  const Request request{.tenant = kA, .prompt_tokens = 99, .max_tokens = 1};
   for (int i = 0; i < 30; ++i) waiting.push_back(Admit(&controller, request, At(0))[0]);
   double now = 0;
   for (int i = 0; i < 20; ++i) {
@@ -104,7 +113,7 @@ TEST(AdmissionControllerTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
   ASSERT_TRUE(wait.has_value());
   EXPECT_NEAR(absl::ToDoubleSeconds(*wait), 1.0, 0.1) << "1000 tokens at 1000 a second";
 
-  AdmissionRequest urgent = request;
+  Request urgent = request;
   urgent.deadline = At(now + 0.5);
   const Refusal refusal = Refused(&controller, urgent, At(now));
   EXPECT_EQ(refusal.reason, Reason::kDeadline);
@@ -113,17 +122,15 @@ TEST(AdmissionControllerTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
   urgent.priority = kBestPriority;
   Admit(&controller, urgent, At(now));  // it doesn't wait for the others
 
-  AdmissionRequest patient = request;
+  Request patient = request;
   patient.deadline = At(now + 5);
   Admit(&controller, patient, At(now));
-  patient.predicted.ttft = absl::Seconds(4.5);
-  EXPECT_EQ(Refused(&controller, patient, At(now)).reason, Reason::kDeadline);
+  EXPECT_EQ(Refused(&controller, patient, At(now), absl::Seconds(4.5)).reason, Reason::kDeadline);
 }
 
 TEST(AdmissionControllerTest, WaitsNoLongerThanWhatIsLeftToTheFirstToken) {
   AdmissionController controller({});
-  const auto entry =
-      Admit(&controller, {.tenant = kA, .deadline = At(10), .predicted = {.ttft = absl::Seconds(3)}}, At(0));
+  const auto entry = Admit(&controller, {.tenant = kA, .deadline = At(10)}, At(0), absl::Seconds(3));
   EXPECT_TRUE(controller.TakeExpired(At(6.9)).empty());
   EXPECT_EQ(controller.TakeExpired(At(7)), entry);
 }
@@ -134,7 +141,7 @@ TEST(AdmissionControllerTest, AFullQueueMakesRoomForWhoeverHasLess) {
   for (int i = 0; i < 3; ++i)
     flood.push_back(Admit(&controller, {.tenant = kA, .prompt_tokens = 100}, At(i))[0]);
   EXPECT_EQ(Refused(&controller, {.tenant = kA, .prompt_tokens = 100}, At(3)).reason, Reason::kTotalQueue);
-  auto decided = controller.Admit({.tenant = kB, .prompt_tokens = 100}, At(3));
+  auto decided = Decide(&controller, {.tenant = kB, .prompt_tokens = 100}, At(3));
   ASSERT_TRUE(std::holds_alternative<AdmissionController::Admitted>(decided));
   EXPECT_EQ(std::get<AdmissionController::Admitted>(decided).displaced, std::vector<EntryId>{flood[2]});
   EXPECT_EQ(controller.queue().size(), 3);
@@ -239,14 +246,15 @@ TEST(AdmissionControllerTest, ConservesUnderRandomRequestsAndIsDeterministic) {
         case 0:
         case 1: {
           const TenantId tenant(static_cast<uint32_t>(random() % 4));
-          auto decided = controller.Admit({.tenant = tenant,
-                                           .choices = static_cast<int>(1 + random() % 3),
-                                           .prompt_tokens = static_cast<int64_t>(random() % 5000),
-                                           .max_tokens = 100,
-                                           .bytes = 100,
-                                           .priority = static_cast<int>(random() % 21) - 10,
-                                           .deadline = At(now + static_cast<double>(random() % 200))},
-                                          At(now));
+          auto decided = Decide(&controller,
+                                {.tenant = tenant,
+                                 .choices = static_cast<int>(1 + random() % 3),
+                                 .prompt_tokens = static_cast<int64_t>(random() % 5000),
+                                 .max_tokens = 100,
+                                 .bytes = 100,
+                                 .priority = static_cast<int>(random() % 21) - 10,
+                                 .deadline = At(now + static_cast<double>(random() % 200))},
+                                At(now));
           if (auto* admitted = std::get_if<AdmissionController::Admitted>(&decided)) {
             for (const EntryId id : admitted->displaced) {
               const uint64_t account = account_of.at(id.value());

@@ -78,7 +78,7 @@ class InTimeTest : public DispatcherTest {
   void Trust() {
     for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
       Submit(1000 + i);
-      results_[1000 + i].at(0)->first_token(absl::Milliseconds(1));
+      results_[1000 + i].at(0)->FirstToken(absl::Milliseconds(1));
       results_[1000 + i].at(0)->booking.Release();
     }
   }

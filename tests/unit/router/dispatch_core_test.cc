@@ -11,6 +11,7 @@
 namespace baton::router {
 namespace {
 
+using placement::Selection;
 using placement::WorkerState;
 
 const absl::Time kNow = absl::UnixEpoch() + absl::Seconds(100);
@@ -24,10 +25,9 @@ std::vector<kv::BlockHash> Chain(int64_t blocks) {
 class FirstOfAll final : public placement::Policy {
  public:
   std::string_view name() const override { return "first_of_all"; }
-  placement::Selection Select(const placement::Request&, placement::Workers,
-                              placement::Workers prefill) override {
+  placement::Selection Select(const Request&, const placement::Pools& pools) override {
     placement::Selection selection;
-    if (!prefill.empty()) selection.prefill = {0};
+    if (!pools.prefill.empty()) selection.prefill = {0};
     selection.predicted = predicted;
     selection.uncached_tokens = uncached_tokens;
     return selection;
@@ -80,9 +80,9 @@ TEST_F(DispatchCoreTest, MatchTellsWhatWorkersHoldAndWhatTheyHaveSaidThemselves)
 
 // Whatever the policy: a prompt whose log probabilities are told is computed where it is answered.
 TEST_F(DispatchCoreTest, APromptThatHasToBeComputedHereGetsNoPrefillWorker) {
-  EXPECT_TRUE(core_.Select({.prompt_tokens = 100}, decode_, prefill_).prefill.has_value());
-  const PlacementPlan here = core_.Select({.prompt_tokens = 100, .prefill_here = true}, decode_, prefill_);
-  EXPECT_FALSE(here.prefill.has_value());
+  EXPECT_TRUE(core_.Select({.prompt_tokens = 100}, {decode_, prefill_}).prefill_slot.has_value());
+  const Selection here = core_.Select({.prompt_tokens = 100, .prefill_here = true}, {decode_, prefill_});
+  EXPECT_FALSE(here.prefill_slot.has_value());
   EXPECT_EQ(here.uncached_tokens, 100);
 }
 
@@ -118,53 +118,53 @@ TEST_F(DispatchCoreTest, ConfirmedBlocksAreKnownOfEveryDecodeWorker) {
 TEST_F(DispatchCoreTest, WithoutAnIndexNobodyHoldsAnything) {
   DispatchCore core(std::make_unique<FirstOfAll>(), absl::Seconds(2), nullptr);
   core.Match(Chain(4), decode_, prefill_);
-  EXPECT_TRUE(core.Expect(core.Select({.prompt_tokens = 64}, decode_, prefill_), Chain(4), kNow).empty());
+  EXPECT_TRUE(core.Expect(core.Select({.prompt_tokens = 64}, {decode_, prefill_}), Chain(4), kNow).empty());
   EXPECT_EQ(decode_[0].matched_blocks, 0);
 }
 
 TEST_F(DispatchCoreTest, WhatIsBookedIsWhatTheBetterOfTheTwoLacks) {
-  const placement::Request request = {.prompt_tokens = 100};
+  const Request request = {.prompt_tokens = 100};
   decode_[0].matched_blocks = 2;
   prefill_[0].matched_blocks = 5;
-  PlacementPlan plan = core_.Select(request, decode_, prefill_);
-  EXPECT_EQ(plan.decode, decode_[0].slot);
-  EXPECT_EQ(plan.prefill, prefill_[0].slot);
-  EXPECT_EQ(plan.decode_matched, 2);
-  EXPECT_EQ(plan.prefill_matched, 5);
-  EXPECT_EQ(plan.uncached_tokens, 100 - 5 * kBlockTokens);
-  EXPECT_EQ(plan.cached_tokens, 5 * kBlockTokens);
-  EXPECT_FALSE(plan.trusted);
+  Selection selection = core_.Select(request, {decode_, prefill_});
+  EXPECT_EQ(selection.decode_slot, decode_[0].slot);
+  EXPECT_EQ(selection.prefill_slot, prefill_[0].slot);
+  EXPECT_EQ(selection.decode_matched, 2);
+  EXPECT_EQ(selection.prefill_matched, 5);
+  EXPECT_EQ(selection.uncached_tokens, 100 - 5 * kBlockTokens);
+  EXPECT_EQ(selection.cached_tokens, 5 * kBlockTokens);
+  EXPECT_FALSE(selection.trusted);
   prefill_[0].matched_blocks = 7;
-  EXPECT_EQ(core_.Select(request, decode_, prefill_).uncached_tokens, 1) << "one token is always computed";
+  EXPECT_EQ(core_.Select(request, {decode_, prefill_}).uncached_tokens, 1) << "one token is always computed";
   policy_->uncached_tokens = 30;
-  plan = core_.Select(request, decode_, {});
-  EXPECT_EQ(plan.prefill, std::nullopt) << "computed on the decode worker";
-  EXPECT_EQ(plan.prefill_matched, 0);
-  EXPECT_EQ(plan.uncached_tokens, 30) << "the policy says";
-  EXPECT_EQ(plan.cached_tokens, 70);
+  selection = core_.Select(request, {decode_, {}});
+  EXPECT_EQ(selection.prefill_slot, std::nullopt) << "computed on the decode worker";
+  EXPECT_EQ(selection.prefill_matched, 0);
+  EXPECT_EQ(selection.uncached_tokens, 30) << "the policy says";
+  EXPECT_EQ(selection.cached_tokens, 70);
 }
 
 TEST_F(DispatchCoreTest, PredictionsCountOnceTheyAreTrusted) {
   const placement::Prediction predicted = {.wait = 1, .prefill = 3};
-  EXPECT_EQ(core_.Estimate(absl::InfiniteFuture(), kNow, predicted).predicted.ttft, absl::ZeroDuration());
+  Request request = {.arrival = kNow};
+  EXPECT_EQ(core_.Estimate(request, predicted).ttft, absl::ZeroDuration());
   Trust();
-  const TtftEstimate estimate = core_.Estimate(absl::InfiniteFuture(), kNow, predicted);
-  EXPECT_EQ(estimate.predicted.ttft, absl::Seconds(4));
-  EXPECT_EQ(estimate.predicted.queue, absl::Seconds(1));
-  EXPECT_EQ(estimate.due, kNow + absl::Seconds(6)) << "twice what it takes by itself";
-  EXPECT_EQ(core_.Estimate(kNow + absl::Seconds(1), kNow, predicted).due, kNow + absl::Seconds(1));
-  EXPECT_TRUE(core_.Select({.prompt_tokens = 1}, decode_, prefill_).trusted);
+  const admission::FirstToken first = core_.Estimate(request, predicted);
+  EXPECT_EQ(first.ttft, absl::Seconds(4));
+  EXPECT_EQ(first.queue, absl::Seconds(1));
+  EXPECT_EQ(first.due, kNow + absl::Seconds(6)) << "twice what it takes by itself";
+  request.deadline = kNow + absl::Seconds(1);
+  EXPECT_EQ(core_.Estimate(request, predicted).due, kNow + absl::Seconds(1));
+  EXPECT_TRUE(core_.Select({.prompt_tokens = 1}, {decode_, prefill_}).trusted);
 }
 
 TEST_F(DispatchCoreTest, ATooLateFirstTokenIsJudgedWhileSomethingRuns) {
-  TtftEstimate estimate;
-  estimate.predicted.ttft = absl::Seconds(3);
-  estimate.due = kNow + absl::Seconds(2);
-  EXPECT_TRUE(DispatchCore::TooLate(estimate, kNow, /*busy=*/true));
-  EXPECT_FALSE(DispatchCore::TooLate(estimate, kNow, /*busy=*/false)) << "it is tried";
-  EXPECT_FALSE(DispatchCore::TooLate(estimate, kNow + absl::Seconds(2), true)) << "late already";
-  estimate.due = kNow + absl::Seconds(3);
-  EXPECT_FALSE(DispatchCore::TooLate(estimate, kNow, true)) << "in time";
+  admission::FirstToken first = {.due = kNow + absl::Seconds(2), .ttft = absl::Seconds(3)};
+  EXPECT_TRUE(DispatchCore::TooLate(first, kNow, /*busy=*/true));
+  EXPECT_FALSE(DispatchCore::TooLate(first, kNow, /*busy=*/false)) << "it is tried";
+  EXPECT_FALSE(DispatchCore::TooLate(first, kNow + absl::Seconds(2), true)) << "late already";
+  first.due = kNow + absl::Seconds(3);
+  EXPECT_FALSE(DispatchCore::TooLate(first, kNow, true)) << "in time";
 }
 
 TEST_F(DispatchCoreTest, BothSelectedWorkersAreExpectedToHoldThePromptForAWhile) {
@@ -172,8 +172,8 @@ TEST_F(DispatchCoreTest, BothSelectedWorkersAreExpectedToHoldThePromptForAWhile)
   index_.Store(decode_[0].slot, std::span(chain).first(2));
   core_.Match(chain, decode_, prefill_);
   policy_->predicted.prefill = 2.5;  // so they are expected for 10 s
-  const PlacementPlan plan = core_.Select({.prompt_tokens = 8 * kBlockTokens + 5}, decode_, prefill_);
-  EXPECT_TRUE(core_.Expect(plan, chain, kNow).empty());
+  const Selection selection = core_.Select({.prompt_tokens = 8 * kBlockTokens + 5}, {decode_, prefill_});
+  EXPECT_TRUE(core_.Expect(selection, chain, kNow).empty());
   core_.Match(chain, decode_, prefill_);
   EXPECT_EQ(decode_[0].matched_blocks, 8);
   EXPECT_EQ(decode_[0].confirmed_blocks, 2);
@@ -192,8 +192,8 @@ TEST_F(DispatchCoreTest, WhatIsNotEnteredAtOnceIsLeftForLater) {
   const auto chain = Chain(8);
   index_.Store(decode_[0].slot, std::span(chain).first(6));
   core_.Match(chain, decode_, prefill_);
-  const PlacementPlan plan = core_.Select({.prompt_tokens = 8 * kBlockTokens + 5}, decode_, prefill_);
-  const std::vector<SpeculativeRun> left = core_.Expect(plan, chain, kNow, 3);
+  const Selection selection = core_.Select({.prompt_tokens = 8 * kBlockTokens + 5}, {decode_, prefill_});
+  const std::vector<SpeculativeRun> left = core_.Expect(selection, chain, kNow, 3);
   const absl::Time until = kNow + absl::Seconds(60);  // nothing is predicted
   EXPECT_EQ(left, (std::vector<SpeculativeRun>{{prefill_[0].slot, 3, until}}))
       << "the decode worker lacks two";

@@ -206,7 +206,7 @@ TEST_F(HurriedAbsenceTest, AClientsOwnDeadlineHolds) {
   Up(0);
   fleet_.OnDown(0, kRefused);
   auto request = MakeRequest(1);
-  request->deadline = request->placement.deadline = clock_.Now() + absl::Seconds(5);
+  request->deadline = request->deadline = clock_.Now() + absl::Seconds(5);
   ASSERT_TRUE(hurried_.Submit(request).ok());
   PassHurried(absl::Seconds(4.5));
   EXPECT_TRUE(results_[1].empty());

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 class TwoSeconds final : public placement::Policy {
  public:
   std::string_view name() const override { return "two_seconds"; }
-  placement::Selection Select(const placement::Request&, placement::Workers, placement::Workers) override {
+  placement::Selection Select(const Request&, const placement::Pools&) override {
     placement::Selection selection;
     selection.predicted.prefill = 2;
     return selection;
@@ -35,7 +35,7 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
   for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
     ASSERT_TRUE(submit(i, absl::Seconds(1)).ok()) << "not trusted yet";
     ASSERT_EQ(results_[i].size(), 1u);
-    results_[i][0]->first_token(absl::Seconds(2));
+    results_[i][0]->FirstToken(absl::Seconds(2));
     results_[i][0]->booking.Release();
   }
   ASSERT_TRUE(submit(100, absl::Seconds(1)).ok()) << "nothing runs: tried";
@@ -56,11 +56,10 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
 class ASecondEach final : public placement::Policy {
  public:
   std::string_view name() const override { return "a_second_each"; }
-  placement::Selection Select(const placement::Request&, placement::Workers decode,
-                              placement::Workers) override {
+  placement::Selection Select(const Request&, const placement::Pools& pools) override {
     placement::Selection selection;
     selection.predicted.prefill = 1;
-    selection.predicted.wait = static_cast<double>(decode[0].running);
+    selection.predicted.wait = static_cast<double>(pools.decode[0].running);
     return selection;
   }
 };
@@ -85,12 +84,12 @@ class DefaultDeadlineTest : public DispatcherTest {
     }
   }
   void End(int name) {
-    results_[name][0]->first_token(absl::Seconds(1));
+    results_[name][0]->FirstToken(absl::Seconds(1));
     results_[name][0]->booking.Release();
   }
   std::shared_ptr<DispatchRequest> Now(int name) {
     auto request = MakeRequest(name);
-    request->placement.arrival = clock_.Now();
+    request->arrival = clock_.Now();
     return request;
   }
 
@@ -168,7 +167,7 @@ TEST_F(DefaultDeadlineTest, BeforePredictionsWereSeenToHoldNobodyIsRefusedByThem
   }
   EXPECT_TRUE(results_[kTried].empty()) << "waits for the first tokens of others";
   results_[0][0]->booking.FirstToken(clock_.Now());
-  results_[0][0]->first_token(absl::Seconds(1));
+  results_[0][0]->FirstToken(absl::Seconds(1));
   ASSERT_EQ(results_[kTried].size(), 1u);
   EXPECT_TRUE(results_[kTried][0].ok());
   clock_.Advance(absl::Seconds(3));

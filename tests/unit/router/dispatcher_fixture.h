@@ -29,8 +29,8 @@ class DispatcherTest : public ::testing::Test, protected TwoDecodeWorkers {
   std::shared_ptr<DispatchRequest> MakeRequest(int name, int choices = 1, int64_t tokens = 10) {
     auto request = std::make_shared<DispatchRequest>();
     request->choices = choices;
-    request->placement.prompt_tokens = tokens;
-    request->placement.max_tokens = 1;
+    request->prompt_tokens = tokens;
+    request->max_tokens = 1;
     request->bytes = 10;
     request->result = [this, name](int choice, absl::StatusOr<Placement> result) {
       order_.push_back(name);

@@ -45,8 +45,8 @@ class DispatcherPredictionTest : public DispatcherTest {
     finished.mutable_usage()->set_completion_tokens(1);
     finished.mutable_timing()->set_prefill_seconds(took);
     placement.booking.FirstToken(clock_.Now());
-    placement.first_token(absl::Seconds(took));
-    placement.learn(&finished, {});
+    placement.FirstToken(absl::Seconds(took));
+    placement.Finished(&finished, {});
     results_.erase(name);
     return finished.placement().predicted_ttft_seconds();
   }
@@ -108,7 +108,7 @@ TEST_F(DispatcherPredictionTest, TheRuleThatAWorkerTellsIsKept) {
       request->debug = true;
       ASSERT_TRUE(dispatcher2_.Submit(request).ok());
       v1::Finished finished;
-      results_[name].at(0)->learn(&finished, {});
+      results_[name].at(0)->Finished(&finished, {});
       EXPECT_EQ(finished.placement().reason(), told && tokens > 64 ? "no_prefill" : "local") << tokens;
       results_.erase(name);
     }

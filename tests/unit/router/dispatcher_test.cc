@@ -203,8 +203,8 @@ TEST_F(DispatcherTest, AnAnswerWithoutMaxTokensGoesWhereItHasMostRoom) {
   Up(1, 20);
   const auto submit = [&](int name, int64_t prompt, int64_t max_tokens) {
     auto request = MakeRequest(name, 1, prompt);
-    request->placement.max_tokens = max_tokens;
-    request->placement.open_ended = true;
+    request->max_tokens = max_tokens;
+    request->open_ended = true;
     ASSERT_TRUE(dispatcher_.Submit(std::move(request)).ok());
   };
   submit(1, 16, 16 * 1000);
@@ -276,7 +276,7 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   EXPECT_EQ(index.stats().speculative, 600)
       << "what came first is told at once, the rest before Submit returns";
   v1::Finished finished;
-  results_[1][1]->learn(&finished, {});
+  results_[1][1]->Finished(&finished, {});
   EXPECT_EQ(finished.placement().policy(), "least_loaded");
   EXPECT_EQ(finished.placement().reason(), "load");
   EXPECT_EQ(finished.placement().prompt_blocks(), 600u);
@@ -329,7 +329,7 @@ TEST_F(DispatcherTest, NamesAWorkerThatDrainsAsThePeer) {
   EXPECT_EQ(results_[1][0]->decode->identity().id, "d1");
   ASSERT_NE(results_[1][0]->fetch_from, nullptr);
   EXPECT_EQ(results_[1][0]->fetch_from->identity().id, "d0");
-  EXPECT_EQ(results_[1][0]->fetch_blocks, 200);
+  EXPECT_EQ(results_[1][0]->selection.fetch_blocks, 200);
   results_.clear();
   // It has gone.
   fleet.OnDown(0, absl::UnavailableError("gone"));
@@ -388,12 +388,12 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
     } else {
       ASSERT_NE(first.fetch_from, nullptr);
       EXPECT_EQ(first.fetch_from->identity().id, "d0");
-      EXPECT_EQ(first.fetch_blocks, 200) << "the last 50 are expected there, and not said";
+      EXPECT_EQ(first.selection.fetch_blocks, 200) << "the last 50 are expected there, and not said";
       finished.mutable_relay()->set_prefill_worker("p0");
       finished.mutable_relay()->set_fetched_tokens(3200);
       finished.mutable_relay()->set_fetch_seconds(1);
     }
-    first.learn(&finished, {});
+    first.Finished(&finished, {});
     EXPECT_EQ(finished.placement().fetch_from(), takes_part ? "d0" : "");
     EXPECT_EQ(finished.placement().fetch_blocks(), takes_part ? 200u : 0u);
     EXPECT_EQ(finished.placement().reason() == "fetch", takes_part);

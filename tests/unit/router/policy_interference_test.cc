@@ -39,12 +39,12 @@ class OneAndOne {
     ++decode_[0].running;
   }
   Selection Select(int64_t tokens = kPrompt) {
-    return policy_->Select({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
-                           decode_, prefill_);
+    return policy_->Select({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_},
+                           {.decode = decode_, .prefill = prefill_, .now = now_});
   }
   Selection ChooseAlone(int64_t tokens = kPrompt) {
-    return policy_->Select({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
-                           decode_, {});
+    return policy_->Select({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_},
+                           {.decode = decode_, .now = now_});
   }
 
  private:

@@ -26,9 +26,9 @@ TEST(LocalRuleTest, AWorkersRuleForLocalPrefillBinds) {
   Deciders decode = {Deciding(0)};
   const Deciders prefill = {Deciding(1, 0, 30'000)}, idle = {Deciding(1)};
   const Request request = {.prompt_tokens = 891, .max_tokens = 100};
-  const auto reason = [&](const Deciders& pool) { return policy->Select(request, decode, pool).reason; };
+  const auto reason = [&](const Deciders& pool) { return policy->Select(request, {decode, pool}).reason; };
   const auto is_local = [&](const Deciders& pool) {
-    return policy->Select(request, decode, pool).prefill.empty();
+    return policy->Select(request, {decode, pool}).prefill.empty();
   };
   EXPECT_TRUE(is_local(prefill)) << "that is sooner";
   EXPECT_EQ(reason({}), Reason::kLocal) << "there is no rule";
@@ -41,7 +41,7 @@ TEST(LocalRuleTest, AWorkersRuleForLocalPrefillBinds) {
   // It has no prefill worker to choose from, for it wants none.
   Request here = request;
   here.prefill_here = true;
-  EXPECT_EQ(policy->Select(here, decode, {}).reason, Reason::kLocal);
+  EXPECT_EQ(policy->Select(here, {decode, {}}).reason, Reason::kLocal);
 
   decode[0].matched_blocks = decode[0].disk_blocks = 52;  // 59 tokens are left
   EXPECT_FALSE(is_local(prefill)) << "what is only expected there is not cached there";
@@ -61,7 +61,7 @@ TEST(LocalRuleTest, AWorkersRuleForLocalPrefillBinds) {
   Request apart = request;
   apart.prefill_apart = true;
   decode[0].local_prefill_tokens = 891;
-  EXPECT_FALSE(policy->Select(apart, decode, idle).prefill.empty()) << "the request's own wish goes first";
+  EXPECT_FALSE(policy->Select(apart, {decode, idle}).prefill.empty()) << "the request's own wish goes first";
 }
 
 TEST(LocalRuleTest, EachReasonHasAName) {

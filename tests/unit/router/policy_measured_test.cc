@@ -57,8 +57,8 @@ class UsedAndStranger {
 
  private:
   Selection Select(const std::vector<WorkerState>& workers) {
-    return policy_->Select({.prompt_tokens = kTurnTokens, .max_tokens = 100, .arrival = now_, .now = now_},
-                           workers, {});
+    return policy_->Select({.prompt_tokens = kTurnTokens, .max_tokens = 100, .arrival = now_},
+                           {.decode = workers, .now = now_});
   }
   const absl::Time now_ = absl::UnixEpoch() + absl::Seconds(1000);
   std::unique_ptr<Policy> policy_ = *MakePolicy("prefix_affinity", 1);

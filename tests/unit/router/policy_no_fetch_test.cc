@@ -21,7 +21,7 @@ class NoFetchTest : public testing::Test {
     request_.prefill_apart = true;
   }
   Selection Select() const {
-    return (*MakePolicy("prefix_affinity", 1))->Select(request_, decode_, prefill_);
+    return (*MakePolicy("prefix_affinity", 1))->Select(request_, {decode_, prefill_});
   }
 
   Request request_ = {.prompt_tokens = 4000, .max_tokens = 100};

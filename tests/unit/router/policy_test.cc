@@ -26,16 +26,16 @@ using States = std::vector<WorkerState>;
 TEST(LeastLoadedTest, TakesTheFewestRequests) {
   auto policy = *MakePolicy("least_loaded", 1);
   States decode = {Worker(0, 3), Worker(1, 1), Worker(2, 2)};
-  EXPECT_EQ(policy->Select({}, decode, {}).decode, 1u);
+  EXPECT_EQ(policy->Select({}, {decode, {}}).decode, 1u);
   decode[1].waiting = 2;
-  EXPECT_EQ(policy->Select({}, decode, {}).decode, 2u) << "those that wait count too";
+  EXPECT_EQ(policy->Select({}, {decode, {}}).decode, 2u) << "those that wait count too";
 }
 
 TEST(LeastLoadedTest, RanksPrefillWorkersByWaitingTokens) {
   auto policy = *MakePolicy("least_loaded", 1);
   const States decode = {Worker(0)};
   const States prefill = {Worker(0, 0, 900), Worker(1, 0, 100), Worker(2, 0, 500), Worker(3, 0, 700)};
-  EXPECT_EQ(policy->Select({}, decode, prefill).prefill, (std::vector<size_t>{1, 2, 3}));
+  EXPECT_EQ(policy->Select({}, {decode, prefill}).prefill, (std::vector<size_t>{1, 2, 3}));
 }
 
 TEST(LeastLoadedTest, ABurstSpreadsEvenly) {
@@ -46,7 +46,7 @@ TEST(LeastLoadedTest, ABurstSpreadsEvenly) {
   for (uint32_t i = 0; i < 7; ++i) decode.push_back(Worker(i));
   for (uint32_t i = 0; i < 3; ++i) prefill.push_back(Worker(i));
   for (int i = 0; i < 700; ++i) {
-    const Selection selection = policy->Select({}, decode, prefill);
+    const Selection selection = policy->Select({}, {decode, prefill});
     ++decode[selection.decode].running;
     ++prefill[selection.prefill.front()].running;
     prefill[selection.prefill.front()].queued_tokens += 16;
@@ -62,7 +62,7 @@ TEST(LeastLoadedTest, EqualsAreChosenAlike) {
   States decode;
   for (uint32_t i = 0; i < 4; ++i) decode.push_back(Worker(i));
   std::map<size_t, int> chosen;
-  for (int i = 0; i < 4000; ++i) ++chosen[policy->Select({}, decode, {}).decode];
+  for (int i = 0; i < 4000; ++i) ++chosen[policy->Select({}, {decode, {}}).decode];
   for (const auto& [at, times] : chosen) EXPECT_NEAR(times, 1000, 200) << at;  // 7 sigma
 }
 
@@ -79,7 +79,7 @@ TEST(LeastLoadedTest, IsNeverBeaten) {
     for (int i = 0; i < draw(6); ++i) {
       prefill.push_back(Worker(static_cast<uint32_t>(i), 0, draw(4) * 100));
     }
-    const Selection selection = policy->Select({}, decode, prefill);
+    const Selection selection = policy->Select({}, {decode, prefill});
     for (const WorkerState& worker : decode)
       EXPECT_LE(decode[selection.decode].requests(), worker.requests());
     EXPECT_EQ(selection.prefill.size(), std::min(kMaxPrefillTargets, prefill.size()));
@@ -94,11 +94,11 @@ TEST(RoundRobinTest, TakesEachInTurn) {
   auto policy = *MakePolicy("round_robin", 0);
   const States decode = {Worker(0, 9), Worker(1)};
   const States prefill = {Worker(0), Worker(1)};
-  EXPECT_EQ(policy->Select({}, decode, prefill).decode, 0u);
-  const Selection second = policy->Select({}, decode, prefill);
+  EXPECT_EQ(policy->Select({}, {decode, prefill}).decode, 0u);
+  const Selection second = policy->Select({}, {decode, prefill});
   EXPECT_EQ(second.decode, 1u);
   EXPECT_EQ(second.prefill, (std::vector<size_t>{1, 0}));
-  EXPECT_EQ(policy->Select({}, decode, prefill).decode, 0u);
+  EXPECT_EQ(policy->Select({}, {decode, prefill}).decode, 0u);
 }
 
 // A policy sees the same workers in another order and names the same ones.
@@ -117,8 +117,8 @@ TEST(PolicyTest, TheOrderOfTheListDoesNotMatter) {
       }
       States turned = workers;
       std::rotate(turned.begin(), turned.begin() + draw(static_cast<int>(turned.size())), turned.end());
-      const Selection a = one->Select({}, workers, workers);
-      const Selection b = other->Select({}, turned, turned);
+      const Selection a = one->Select({}, {workers, workers});
+      const Selection b = other->Select({}, {turned, turned});
       EXPECT_EQ(workers[a.decode].slot, turned[b.decode].slot) << name;
       ASSERT_EQ(a.prefill.size(), b.prefill.size()) << name;
       for (size_t i = 0; i < a.prefill.size(); ++i) {
@@ -133,12 +133,14 @@ struct View {
   States decode, prefill;
   std::vector<std::vector<Booked>> booked;
   Request request;
+
+  Pools pools() const { return {.decode = decode, .prefill = prefill, .now = request.arrival}; }
 };
 
 View RandomView(const std::function<int(int)>& draw) {
   View view;
   const absl::Time now = absl::UnixEpoch() + absl::Seconds(1000);
-  view.request = {.prompt_tokens = 1 + draw(40'000), .max_tokens = 100, .arrival = now, .now = now};
+  view.request = {.prompt_tokens = 1 + draw(40'000), .max_tokens = 100, .arrival = now};
   for (int i = 0; i <= draw(6); ++i) {
     view.decode.push_back(Worker(static_cast<uint32_t>(100 + i), 1 + draw(30)));
     view.decode.back().context_tokens = draw(300'000);
@@ -194,11 +196,11 @@ TEST_F(PrefixAffinityProperty, IsMonotoneInOverlap) {
       worker.can_fetch = false;
       worker.booked = {};
     }
-    const Selection before = policy()->Select(view.request, view.decode, view.prefill);
+    const Selection before = policy()->Select(view.request, view.pools());
     if (before.prefill.empty()) continue;
     WorkerState& chosen = view.prefill[before.prefill[0]];
     chosen.matched_blocks = std::min(view.request.prompt_tokens / 16, chosen.matched_blocks + 1 + draw_(500));
-    const Selection after = policy()->Select(view.request, view.decode, view.prefill);
+    const Selection after = policy()->Select(view.request, view.pools());
     ASSERT_FALSE(after.prefill.empty());
     EXPECT_EQ(after.prefill[0], before.prefill[0]) << "round " << round;
     EXPECT_LE(after.predicted.prefill, before.predicted.prefill);
@@ -210,13 +212,13 @@ TEST_F(PrefixAffinityProperty, IsMonotoneInLoad) {
   SCOPED_TRACE(seed_);
   for (int round = 0; round < 500; ++round) {
     View view = RandomView(draw_);
-    const Selection before = policy()->Select(view.request, view.decode, view.prefill);
+    const Selection before = policy()->Select(view.request, view.pools());
     const size_t at = static_cast<size_t>(draw_(static_cast<int>(view.prefill.size())));
     if (before.prefill.empty() || before.prefill[0] == at) continue;
     WorkerState& other = view.prefill[at];
     other.queued_tokens += 1 + draw_(50'000);
     other.waiting += 1 + draw_(5);
-    const Selection after = policy()->Select(view.request, view.decode, view.prefill);
+    const Selection after = policy()->Select(view.request, view.pools());
     EXPECT_NE(FirstOf(after, view), other.slot) << "round " << round;
   }
 }
@@ -244,7 +246,7 @@ TEST_F(PrefixAffinityProperty, HasNoIntegerTraps) {
       }
     }
     spoil(view.request.prompt_tokens);
-    const Selection selection = policy()->Select(view.request, view.decode, view.prefill);
+    const Selection selection = policy()->Select(view.request, view.pools());
     ASSERT_LT(selection.decode, view.decode.size());
     for (const size_t at : selection.prefill) ASSERT_LT(at, view.prefill.size());
     ASSERT_TRUE(std::isfinite(selection.predicted.ttft())) << "round " << round;
@@ -260,8 +262,8 @@ TEST_F(PrefixAffinityProperty, IsAFunctionOfItsSeedAndNotOfTheOrder) {
     View turned = view;
     std::reverse(turned.prefill.begin(), turned.prefill.end());
     std::reverse(turned.decode.begin(), turned.decode.end());
-    const Selection a = one->Select(view.request, view.decode, view.prefill);
-    const Selection b = other->Select(turned.request, turned.decode, turned.prefill);
+    const Selection a = one->Select(view.request, view.pools());
+    const Selection b = other->Select(turned.request, turned.pools());
     EXPECT_EQ(view.decode[a.decode].slot, turned.decode[b.decode].slot);
     EXPECT_EQ(FirstOf(a, view), FirstOf(b, turned));
     EXPECT_EQ(a.fetch_from, b.fetch_from);
@@ -276,11 +278,11 @@ TEST(PrefixAffinityTest, WhatIsDueFollowsTheSloAndTheTailShare) {
   for (const double slo : {2.0, 4.0}) {
     const auto targets = forecast::QueueTargets::For(slo, 0);
     const Selection selection =
-        (*MakePolicy("prefix_affinity", 1, targets))->Select(request, decode, prefill);
+        (*MakePolicy("prefix_affinity", 1, targets))->Select(request, {decode, prefill});
     ASSERT_FALSE(selection.prefill.empty());
     EXPECT_EQ(selection.due, request.arrival + absl::Seconds(targets.target)) << slo;
     const auto tail = forecast::QueueTargets::For(slo, 1);
-    EXPECT_EQ((*MakePolicy("prefix_affinity", 1, tail))->Select(request, decode, prefill).due,
+    EXPECT_EQ((*MakePolicy("prefix_affinity", 1, tail))->Select(request, {decode, prefill}).due,
               request.arrival);
   }
 }
@@ -293,16 +295,16 @@ TEST(PrefixAffinityTest, ASessionStaysTogetherAmongEqualsOnly) {
   std::map<size_t, int> homes;
   for (uint64_t session = 1; session <= 60; ++session) {
     const Request request = {.prompt_tokens = 5000, .max_tokens = 100, .session = session};
-    const Selection first = policy->Select(request, decode, prefill);
+    const Selection first = policy->Select(request, {decode, prefill});
     for (int turn = 0; turn < 5; ++turn) {
-      const Selection again = policy->Select(request, decode, prefill);
+      const Selection again = policy->Select(request, {decode, prefill});
       ASSERT_EQ(again.decode, first.decode) << "session " << session;
       ASSERT_EQ(again.prefill.front(), first.prefill.front()) << "session " << session;
     }
     ++homes[first.decode];
     States busy = decode;
     busy[first.decode].running = 200;
-    ASSERT_NE(policy->Select(request, busy, prefill).decode, first.decode);
+    ASSERT_NE(policy->Select(request, {busy, prefill}).decode, first.decode);
   }
   EXPECT_EQ(homes.size(), 6u) << "sessions spread";
 }
@@ -314,12 +316,12 @@ TEST(PrefixAffinityTest, AFullPoolCostsTheWaitForItsBlocks) {
   const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
   decode[0].free_blocks = 50, decode[0].cached_blocks = 50;
   decode[1].free_blocks = 500;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u);
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 1u);
   decode[0].cached_blocks = 500;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "cached blocks can be had";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u) << "cached blocks can be had";
   decode[0].cached_blocks = 50;
   decode[0].matched_blocks = 200;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "what it holds it need not find room for";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u) << "what it holds it need not find room for";
 }
 
 TEST(PrefixAffinityTest, LeasesThatWouldBreakCostWhatComputingThemTakes) {
@@ -330,23 +332,23 @@ TEST(PrefixAffinityTest, LeasesThatWouldBreakCostWhatComputingThemTakes) {
     worker.cached_blocks = 600;
   }
   const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u);
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u);
   decode[0].leased_blocks = 300;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "there is room beside the leased ones";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u) << "there is room beside the leased ones";
   decode[0].leased_blocks = 500;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u);
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 1u);
   decode[1].leased_blocks = 500;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "everywhere alike";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u) << "everywhere alike";
   decode[0].leased_blocks = 600;
   decode[0].matched_blocks = 200;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "what it holds needs no room";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u) << "what it holds needs no room";
   // Prefill workers likewise.
   States prefill = {Worker(2, 0), Worker(3, 0)};
   for (WorkerState& worker : prefill) worker.cached_blocks = worker.total_blocks = 300;
   for (const size_t full : {0u, 1u}) {
     prefill[full].leased_blocks = 250;
     prefill[1 - full].leased_blocks = 0;
-    const Selection selection = policy->Select(request, {decode.data() + 1, 1}, prefill);
+    const Selection selection = policy->Select(request, {Workers(decode).subspan(1, 1), prefill});
     ASSERT_FALSE(selection.prefill.empty());
     EXPECT_EQ(selection.prefill.front(), 1 - full);
   }
@@ -357,12 +359,13 @@ TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCo
   States decode = {Worker(0, 10), Worker(1, 11)};
   const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
   decode[0].queued_tokens = 20'000;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u) << "a second of prompts waits on the other";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 1u) << "a second of prompts waits on the other";
   decode[1].queued_tokens = 19'000;
   decode[0].matched_blocks = 190;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u) << "what it is only expected to hold is computed";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 1u)
+      << "what it is only expected to hold is computed";
   decode[0].confirmed_blocks = 190;
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "nearly nothing to compute";
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u) << "nearly nothing to compute";
 }
 
 TEST(PrefixAffinityTest, APromptThatIsToBeComputedApartGoesToAPrefillWorker) {
@@ -370,10 +373,10 @@ TEST(PrefixAffinityTest, APromptThatIsToBeComputedApartGoesToAPrefillWorker) {
   States decode = {Worker(0)}, prefill = {Worker(1, 0, 30'000)};
   decode[0].matched_blocks = decode[0].confirmed_blocks = 190;
   Request request = {.prompt_tokens = 3200, .max_tokens = 100};
-  EXPECT_TRUE(policy->Select(request, decode, prefill).prefill.empty()) << "nearly all of it is there";
+  EXPECT_TRUE(policy->Select(request, {decode, prefill}).prefill.empty()) << "nearly all of it is there";
   request.prefill_apart = true;
-  EXPECT_EQ(policy->Select(request, decode, prefill).prefill, std::vector<size_t>{0});
-  EXPECT_TRUE(policy->Select(request, decode, {}).prefill.empty()) << "there is none";
+  EXPECT_EQ(policy->Select(request, {decode, prefill}).prefill, std::vector<size_t>{0});
+  EXPECT_TRUE(policy->Select(request, {decode, {}}).prefill.empty()) << "there is none";
 }
 
 // The KV of a prompt that another request brings to the decode worker need not be sent twice.
@@ -384,7 +387,7 @@ TEST(PrefixAffinityTest, WhatADecodeWorkerIsExpectedToHoldNeedNotBeSent) {
   const Request request = {.prompt_tokens = 32'000, .max_tokens = 100};
   for (size_t holder : {0, 1}) {
     decode[holder].matched_blocks = 1900;
-    EXPECT_EQ(policy->Select(request, decode, prefill).decode, holder);
+    EXPECT_EQ(policy->Select(request, {decode, prefill}).decode, holder);
     decode[holder].matched_blocks = 0;
   }
 }
@@ -404,23 +407,23 @@ TEST(PrefixAffinityTest, ADiskIsPricedByItsRate) {
   for (size_t holder : {0, 1}) {
     decode = {Worker(0), Worker(1)};
     on_disk(decode[holder], 5e-6);
-    const Selection selection = policy->Select(request, decode, {});
+    const Selection selection = policy->Select(request, {decode, {}});
     EXPECT_EQ(selection.decode, holder);
     EXPECT_EQ(selection.uncached_tokens, 3200 - 190 * 16);
     EXPECT_NEAR(selection.predicted.fetch, 1e-3 + 190 * 16 * 5e-6, 1e-9);
     // The other has it in memory.
     decode[1 - holder].matched_blocks = decode[1 - holder].confirmed_blocks = 190;
-    EXPECT_EQ(policy->Select(request, decode, {}).decode, 1 - holder);
+    EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 1 - holder);
   }
   // A disk slower than computing is as none.
   decode = {Worker(0), Worker(1, 1)};
   on_disk(decode[1], 1);
-  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u);
+  EXPECT_EQ(policy->Select(request, {decode, {}}).decode, 0u);
   // Prefill workers alike, without naming a peer.
   decode = {Worker(0)};
   States prefill = {Worker(2), Worker(3)};
   on_disk(prefill[1], 5e-6);
-  const Selection selection = policy->Select(request, decode, prefill);
+  const Selection selection = policy->Select(request, {decode, prefill});
   ASSERT_FALSE(selection.prefill.empty());
   EXPECT_EQ(selection.prefill[0], 1u);
   EXPECT_FALSE(selection.fetch_from.has_value());
@@ -438,13 +441,13 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   decode[0].matched_blocks = 200;
   decode[0].serves_fetches = true;
   const Request request = {.prompt_tokens = 4000, .max_tokens = 100};
-  EXPECT_FALSE(policy->Select(request, decode, prefill).fetch_from.has_value())
+  EXPECT_FALSE(policy->Select(request, {decode, prefill}).fetch_from.has_value())
       << "a speculative block is not there";
   decode[0].confirmed_blocks = 190;
   decode[0].serves_fetches = false;
-  EXPECT_FALSE(policy->Select(request, decode, prefill).fetch_from.has_value()) << "it serves none";
+  EXPECT_FALSE(policy->Select(request, {decode, prefill}).fetch_from.has_value()) << "it serves none";
   decode[0].serves_fetches = true;
-  const Selection selection = policy->Select(request, decode, prefill);
+  const Selection selection = policy->Select(request, {decode, prefill});
   ASSERT_FALSE(selection.prefill.empty());
   EXPECT_EQ(selection.reason, Reason::kFetch);
   EXPECT_EQ(selection.fetch_from, WorkerSlot(0));
@@ -456,7 +459,7 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   WorkerState holder = Worker(0, 400);
   holder.serves_fetches = true;
   holder.matched_blocks = holder.confirmed_blocks = 190;
-  const Selection local = policy->Select(request, States{free[0], holder}, {});
+  const Selection local = policy->Select(request, {.decode = States{free[0], holder}});
   ASSERT_TRUE(local.prefill.empty());
   ASSERT_EQ(local.decode, 0u) << "the holder is far too busy";
   EXPECT_EQ(local.fetch_from, WorkerSlot(0));
@@ -470,11 +473,11 @@ TEST(PrefixAffinityTest, FetchesFromAWorkerThatLeavesIfNobodyElseHasIt) {
   decode[0].can_fetch = decode[0].serves_fetches = true;
   States leaving = {Worker(0, 40)};
   leaving[0].matched_blocks = leaving[0].confirmed_blocks = 190;
-  Request request = {.prompt_tokens = 4000, .max_tokens = 100};
-  request.leaving = leaving;
-  EXPECT_FALSE(policy->Select(request, decode, {}).fetch_from.has_value()) << "it serves none";
+  const Request request = {.prompt_tokens = 4000, .max_tokens = 100};
+  Pools pools = {.decode = decode, .leaving = leaving};
+  EXPECT_FALSE(policy->Select(request, pools).fetch_from.has_value()) << "it serves none";
   leaving[0].serves_fetches = true;
-  const Selection selection = policy->Select(request, decode, {});
+  const Selection selection = policy->Select(request, pools);
   EXPECT_EQ(selection.decode, 0u);
   EXPECT_EQ(selection.fetch_from, WorkerSlot(0));
   EXPECT_EQ(selection.fetch_blocks, 190);
@@ -483,7 +486,8 @@ TEST(PrefixAffinityTest, FetchesFromAWorkerThatLeavesIfNobodyElseHasIt) {
   prefill[0].serves_fetches = true;
   prefill[0].queued_tokens = 100'000;
   prefill[0].matched_blocks = prefill[0].confirmed_blocks = 190;
-  EXPECT_EQ(policy->Select(request, decode, prefill).fetch_from, WorkerSlot(2));
+  pools.prefill = prefill;
+  EXPECT_EQ(policy->Select(request, pools).fetch_from, WorkerSlot(2));
 }
 
 // A worker that comes back on another slot, after a gap in its events, is known; another life is not.
@@ -509,13 +513,13 @@ TEST(PrefixAffinityTest, WhatIsLearntFollowsTheWorker) {
   policy->OnWorkerBack(WorkerSlot(0), Incarnation(71));
   const States decode = {Worker(9, 50)};
   const Request request = {.prompt_tokens = 1000};
-  const Selection back = policy->Select(request, decode, States{Worker(0), Worker(1)});
+  const Selection back = policy->Select(request, {decode, States{Worker(0), Worker(1)}});
   EXPECT_EQ(back.prefill[0], 0u);
   EXPECT_NEAR(back.predicted.prefill, 0.03, 0.005);
   leave(0, 71);
   policy->OnWorkerBack(WorkerSlot(0), Incarnation(99));
-  EXPECT_EQ(policy->Select(request, decode, States{Worker(0)}).predicted.prefill,
-            policy->Select(request, decode, States{Worker(5)}).predicted.prefill)
+  EXPECT_EQ(policy->Select(request, {decode, States{Worker(0)}}).predicted.prefill,
+            policy->Select(request, {decode, States{Worker(5)}}).predicted.prefill)
       << "a stranger is taken for an average one";
 }
 
@@ -533,11 +537,11 @@ TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
   const States decode = {Worker(9, 50)};
   const Request request = {.prompt_tokens = 1000};
   const States prefill = {Worker(0), Worker(1)};
-  const Selection selection = policy->Select(request, decode, prefill);
+  const Selection selection = policy->Select(request, {decode, prefill});
   EXPECT_EQ(selection.prefill[0], 1u);
   EXPECT_NEAR(selection.predicted.prefill, 0.03, 0.005);
   policy->OnSlotFreed(WorkerSlot(1));
-  EXPECT_GT(policy->Select(request, decode, prefill).predicted.prefill, 0.032)
+  EXPECT_GT(policy->Select(request, {decode, prefill}).predicted.prefill, 0.032)
       << "a stranger is an average worker";
 }
 
@@ -554,7 +558,7 @@ class NodesTest : public ::testing::Test {
     }
   }
   Selection Place(uint64_t seed) {
-    return (*MakePolicy("prefix_affinity", seed))->Select(request_, decode_, prefill_);
+    return (*MakePolicy("prefix_affinity", seed))->Select(request_, {decode_, prefill_});
   }
   // The share of many placements that stay within a node.
   double NearShare() {
@@ -642,7 +646,7 @@ TEST(PrefixAffinityTest, LocalPrefillIsPricedByTheChunkThatTheWorkerTells) {
   const auto wait = [&](int64_t chunk_tokens) {
     States decode = {Worker(0, 4)};
     decode[0].chunk_tokens = chunk_tokens;
-    return (*MakePolicy("prefix_affinity", 1))->Select(request, decode, {}).predicted.wait;
+    return (*MakePolicy("prefix_affinity", 1))->Select(request, {decode, {}}).predicted.wait;
   };
   // One step of the running answers for each chunk, and one to begin with.
   EXPECT_NEAR(wait(64) / wait(256), (2048 / 64 + 1) / (2048 / 256 + 1.0), 1e-6);

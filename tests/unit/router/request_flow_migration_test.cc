@@ -73,7 +73,7 @@ TEST_F(RequestFlowTest, AWorkerLostMidPromptIsReplacedFromTheLogProbabilitiesTha
   prepared.request.mutable_output()->set_prompt_logprobs(true);
   const Actions submitted = flow_->OnPrepared(std::move(prepared));
   const DispatchRequest& wanted = Only<Submit>(submitted).request;
-  EXPECT_TRUE(wanted.placement.prefill_here);
+  EXPECT_TRUE(wanted.prefill_here);
   EXPECT_TRUE(wanted.chain.empty()) << "whatever is cached is of no use";
   const Actions placed = flow_->OnPlaced(0, Place(0));
   EXPECT_TRUE(Only<Dial>(placed).request.output().prompt_logprobs());

@@ -45,7 +45,7 @@ TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
     placement.decode = decode;
     if (prefill) placement.prefill = {worker("p0", true), worker("p1", false), peer};
     placement.fetch_from = peer;
-    placement.fetch_blocks = 12;
+    placement.selection.fetch_blocks = 12;
     const Actions actions = flow_->OnPlaced(0, std::move(placement));
     const baton::fleet::v1::DecodeRequest& request = Only<Dial>(actions).request;
     EXPECT_EQ(request.fetch().blocks(), prefill ? 0u : 12u) << "the decode worker's own, if it prefills";
@@ -190,7 +190,7 @@ TEST_F(RequestFlowTest, AnAnswerWithoutMaxTokensEndsWhereTheWorkersMemoryDoes) {
     prepared.request.mutable_stop()->set_max_tokens(1000);
     prepared.open_ended = open_ended;
     const Actions submitted = flow_->OnPrepared(std::move(prepared));
-    EXPECT_EQ(Only<Submit>(submitted).request.placement.open_ended, open_ended);
+    EXPECT_EQ(Only<Submit>(submitted).request.open_ended, open_ended);
     const Actions placed = flow_->OnPlaced(0, Place(0));
     EXPECT_EQ(Only<Dial>(placed).request.stop().max_tokens(), open_ended ? 4u * 16 - 2 : 1000u);
     // The next worker has less, and what was sent already is no reason to ask for nothing.

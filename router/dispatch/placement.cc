@@ -1,4 +1,4 @@
-#include "router/dispatch/decision.h"
+#include "router/dispatch/placement.h"
 
 #include <algorithm>
 
@@ -11,22 +11,22 @@ constexpr double kMostAnswers = 1e6, kMostContext = 1e12;
 
 }  // namespace
 
-void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const {
+void Placement::Explain(const std::string& policy, v1::PlacementInfo* info) const {
   info->set_policy(policy);
   info->set_reason(std::string(placement::ReasonName(selection.reason)));
   info->set_predicted_ttft_seconds(selection.predicted.ttft());
   info->set_prompt_blocks(static_cast<uint32_t>(prompt_blocks));
-  info->set_decode_matched_blocks(static_cast<uint32_t>(decode_matched));
-  info->set_prefill_matched_blocks(static_cast<uint32_t>(prefill_matched));
+  info->set_decode_matched_blocks(static_cast<uint32_t>(selection.decode_matched));
+  info->set_prefill_matched_blocks(static_cast<uint32_t>(selection.prefill_matched));
   for (const auto& worker : prefill) info->add_prefill_workers(worker->identity().id);
   info->set_no_fetch(std::string(placement::NoFetchName(selection.no_fetch)));
-  if (fetch_from.empty()) return;
-  info->set_fetch_from(fetch_from);
+  if (fetch_from == nullptr) return;
+  info->set_fetch_from(fetch_from->identity().id);
   info->set_fetch_blocks(static_cast<uint32_t>(selection.fetch_blocks));
 }
 
-std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finished,
-                                                      const baton::fleet::v1::StepMeans& steps) const {
+std::optional<placement::Outcome> Placement::OutcomeOf(const v1::Finished& finished,
+                                                       const baton::fleet::v1::StepMeans& steps) const {
   const v1::Usage& usage = finished.usage();
   const v1::Timing& timing = finished.timing();
   const v1::Relay& relay = finished.relay();
@@ -43,7 +43,7 @@ std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finish
     if (usage.prefill_cached_tokens() > 0) {
       cached += usage.prefill_cached_tokens();
     } else {
-      cached = std::min(cached, prefill_matched * kBlockTokens);
+      cached = std::min(cached, selection.prefill_matched * kBlockTokens);
     }
     outcome.wait_seconds = timing.prefill_queue_seconds();
     outcome.ship_seconds = timing.transfer_seconds();
