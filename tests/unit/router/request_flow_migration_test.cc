@@ -89,6 +89,8 @@ TEST_F(RequestFlowTest, AWorkerLostMidPromptIsReplacedFromTheLogProbabilitiesTha
   const Actions again = flow_->OnPlaced(0, Place(1));
   EXPECT_EQ(Only<Dial>(again).request.prompt_logprobs_sent(), 2u);
   EXPECT_EQ(Only<Dial>(again).request.resumed_tokens(), 0u);
+  flow_->OnCancelled();
+  flow_->OnWritten(true);
 }
 
 TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
