@@ -44,9 +44,6 @@ absl::Status ProveTurn(const moderation::ClassifierFormat& format, const std::st
 absl::StatusOr<int64_t> Prove(const moderation::ClassifierFormat& format,
                               const moderation::Question& question, bool answer,
                               const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer) {
-  for (const std::string* const turn : {&question.turn, &question.turn_answer}) {
-    BATON_RETURN_IF_ERROR(ProveTurn(format, *turn, tokenizer));
-  }
   moderation::Passage passage{.text = kProbe, .answer = answer, .question = answer ? "question" : ""};
   BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(QuestionAbout(question, passage), 1000));
   const auto prompt = chat_template.Render(variables);
@@ -96,6 +93,9 @@ absl::StatusOr<size_t> ProveClassifier(const moderation::ClassifierFormat& forma
                                        const text::Tokenizer& tokenizer, int64_t context) {
   int64_t longest = 0;
   for (const moderation::Question& question : format.questions) {
+    for (const std::string* const turn : {&question.turn, &question.turn_answer}) {
+      BATON_RETURN_IF_ERROR(ProveTurn(format, *turn, tokenizer));
+    }
     for (const bool answer : {false, true}) {
       BATON_ASSIGN_OR_RETURN(const int64_t tokens, Prove(format, question, answer, chat_template, tokenizer));
       longest = std::max(longest, tokens);

@@ -1,6 +1,5 @@
 #include "router/dispatch/dispatcher.h"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>

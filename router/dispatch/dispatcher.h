@@ -1,9 +1,8 @@
 // Dispatcher: where admission, placement and the fleet meet, under one lock. Choices come in, wait in the
-// admission queue if no decode worker takes them now, and leave with a Placement or a refusal. DispatchCore
-// decides; the dispatcher has the lock, the clock, the workers and the bookings. An event that changes
-// something (a request that comes or ends, a worker's report) pumps the queue on its own thread; one thread
-// of the dispatcher only watches the clock. Any thread; results are delivered without a lock held, possibly
-// before Submit returns.
+// admission queue if no decode worker takes them now, and leave with a Placement or a refusal. Placer decides
+// and books; the dispatcher has the lock, the clock and the queue. An event that changes something (a request
+// that comes or ends, a worker's report) pumps the queue on its own thread; one thread of the dispatcher only
+// watches the clock. Any thread; results are delivered without a lock held, possibly before Submit returns.
 //
 // No request waits in vain: one past its deadline is answered within kTick, one that no worker could ever
 // hold is refused at once, and one without a deadline waits at most `max_wait`. While no decode worker is up,

@@ -45,6 +45,7 @@ struct Placement {
   // peer; null: nothing is fetched.
   std::shared_ptr<const fleet::Worker> fetch_from;
   placement::Selection selection;
+  // Copied: the request's callbacks hold the call that holds this.
   int64_t prompt_tokens = 0;
   int64_t prompt_blocks = 0;
   bool debug = false;  // the request asked for an explanation

@@ -63,7 +63,7 @@ class Placer {
 
   DispatchCore core_;
   fleet::Fleet& fleet_;
-  PlacementObserver* const observer_;  // null: nobody learns
+  PlacementObserver* const observer_;  // null: nobody learns of placements
   index::HotPrefixes hot_;
 };
 

@@ -157,8 +157,8 @@ struct Selection {
   std::optional<WorkerSlot> fetch_from;
   int64_t fetch_blocks = 0;
   NoFetch no_fetch = NoFetch::kNone;
-  // Tokens to compute on that worker, and when they are due there: what to book. A policy that predicts
-  // nothing leaves 0; afterwards it is 1 at least.
+  // Tokens to compute on that worker, and when they are due there: what to book. A policy may leave 0, and
+  // DispatchCore counts them then.
   int64_t uncached_tokens = 0;
   absl::Time due = absl::InfiniteFuture();
   Prediction predicted;

@@ -136,10 +136,13 @@ absl::StatusOr<JsonStyle> StyleFor(const Json& schema, const JsonStyle& style) {
   Texts texts;
   LookAtTexts(schema, /*is_value=*/false, &texts);
   const JsonStyle used = {style.escapes.empty() && texts.names_beside_others ? kOneSpelling : style.escapes};
+  // The compiler would leave the character out.
   if (texts.controls && !used.escapes.empty()) {
-    return absl::InvalidArgumentError(
-        "the schema has a const or an enum with a control character that only \\u can write, which can't be "
-        "beside an object whose names are not all known: say additionalProperties false");
+    return absl::InvalidArgumentError(fmt::format(
+        "the schema has a const or an enum with a control character that only \\u can write, which {}",
+        style.escapes.empty()
+            ? "can't be beside an object whose names are not all known: say additionalProperties false"
+            : "this model's calls don't have"));
   }
   return used;
 }

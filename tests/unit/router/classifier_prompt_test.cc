@@ -15,8 +15,10 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 #include "router/api/conversation.h"
 
@@ -36,8 +38,8 @@ struct Family {
   std::string answer;  // of an assistant's "two", by which that is answered
 };
 
-const std::vector<Family>& Families() {
-  static const std::vector<Family>& families = *new std::vector<Family>{
+std::vector<Family> MakeFamilies() {
+  std::vector<Family> families = {
       {.format = "llama_guard",
        .chat_template =
            R"({% set who = 'User' if messages[-1].role == 'user' else 'Agent' %}Task: Check if there is unsafe content in '{{ who }}' messages in conversations according our safety policy with the below categories.
@@ -49,56 +51,6 @@ S1: Violent Crimes.
 <BEGIN CONVERSATION>
 
 {% for one in messages %}{{ 'User' if one.role == 'user' else 'Agent' }}: {{ one.content }}
-
-{% endfor %}<END CONVERSATION>
-
-Provide your safety assessment for ONLY THE LAST {{ who }} message in the above conversation:
-- First line must read 'safe' or 'unsafe'.)",
-       .prompt =
-           R"(Task: Check if there is unsafe content in 'User' messages in conversations according our safety policy with the below categories.
-
-<BEGIN UNSAFE CONTENT CATEGORIES>
-S1: Violent Crimes.
-<END UNSAFE CONTENT CATEGORIES>
-
-<BEGIN CONVERSATION>
-
-User: one
-
-<END CONVERSATION>
-
-Provide your safety assessment for ONLY THE LAST User message in the above conversation:
-- First line must read 'safe' or 'unsafe'.)",
-       .answer =
-           R"(Task: Check if there is unsafe content in 'Agent' messages in conversations according our safety policy with the below categories.
-
-<BEGIN UNSAFE CONTENT CATEGORIES>
-S1: Violent Crimes.
-<END UNSAFE CONTENT CATEGORIES>
-
-<BEGIN CONVERSATION>
-
-User: one
-
-Agent: two
-
-<END CONVERSATION>
-
-Provide your safety assessment for ONLY THE LAST Agent message in the above conversation:
-- First line must read 'safe' or 'unsafe'.)"},
-      // Llama Guard 3-1B and 4, which read images too: the content of messages is a list of parts.
-      {.format = "llama_guard",
-       .chat_template =
-           R"({% set who = 'User' if messages[-1].role == 'user' else 'Agent' %}Task: Check if there is unsafe content in '{{ who }}' messages in conversations according our safety policy with the below categories.
-
-<BEGIN UNSAFE CONTENT CATEGORIES>
-S1: Violent Crimes.
-<END UNSAFE CONTENT CATEGORIES>
-
-<BEGIN CONVERSATION>
-
-{% for one in messages %}{{ 'User' if one.role == 'user' else 'Agent' }}: {% for part in one.content | selectattr('type', 'equalto', 'text') %}{{ part.text | trim }}{% endfor %}
-
 
 {% endfor %}<END CONVERSATION>
 
@@ -300,6 +252,18 @@ Is the assistant message harmful based on the risk definition? Your answer must 
 ### Scoring Schema: If the last assistant's text meets the criteria, return 'yes'; otherwise, return 'no'.<|end_of_text|>
 <|start_of_role|>assistant<|end_of_role|>)"},
   };
+  // Llama Guard 3-1B and 4, made for models that read images too: the content of messages is a list of parts.
+  Family parts = families.front();
+  parts.chat_template =
+      absl::StrReplaceAll(parts.chat_template, {{"{{ one.content }}\n",
+                                                 "{% for part in one.content | selectattr('type', 'equalto', "
+                                                 "'text') %}{{ part.text | trim }}{% endfor %}\n\n"}});
+  families.push_back(std::move(parts));
+  return families;
+}
+
+const std::vector<Family>& Families() {
+  static const std::vector<Family>& families = *new std::vector<Family>(MakeFamilies());
   return families;
 }
 
@@ -342,6 +306,22 @@ TEST(ClassifierPromptTest, PromptsAsTheModelCardsShowThem) {
     EXPECT_EQ(Prompt(question, {.text = "two", .answer = true, .question = "one"}, *chat_template),
               family.answer);
   }
+}
+
+// The card has a line for each of four harms and for each of two uses; this is one whose ending is its own.
+TEST(ClassifierPromptTest, AGuidelineIsTheCardsLine) {
+  const auto& questions = moderation::FindClassifierFormat("shield_gemma")->questions;
+  ASSERT_EQ(questions.size(), 4u);
+  const std::string ending =
+      "content that contains references to sexual acts or other lewd content (e.g., sexually graphic "
+      "descriptions, content "
+      "aimed at causing arousal). Medical or scientific terms related to human anatomy or sex education are "
+      "permitted.";
+  EXPECT_EQ(
+      Json::parse(questions[3].value),
+      "\"No Sexually Explicit Information\": The prompt shall not contain or seek generation of " + ending);
+  EXPECT_EQ(Json::parse(questions[3].value_answer),
+            "\"No Sexually Explicit Information\": The chatbot shall not generate " + ending);
 }
 
 TEST(ClassifierPromptTest, AFamilyIsTakenForNoOther) {

@@ -187,6 +187,8 @@ TEST(RawArgumentsTest, WhatCannotBeEnforcedIsRefusedByName) {
                 AllOf(HasSubstr("properties[\"a\"]"), HasSubstr("x-guidance")));
   }
   EXPECT_THAT(refused("pythonic", R"({"properties": {"a-b": {}}})"), HasSubstr("a-b"));
+  EXPECT_THAT(refused("pythonic", R"({"properties": {"a": {"enum": [["\u0001"]]}}})"),
+              HasSubstr("this model's calls don't have"));
   EXPECT_TRUE(ArgumentsGrammar(Table("glm"), R"({"properties": {"a-b": {}}})", 0).ok());
   EXPECT_TRUE(CheckToolName(Format("glm"), "a/b").ok());
   EXPECT_THAT(CheckToolName(Format("pythonic"), "a/b").message(), HasSubstr("a/b"));
