@@ -4,6 +4,8 @@
 
 #include <bit>
 #include <cerrno>
+#include <functional>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -38,9 +40,9 @@ absl::Status OutputFile::Failed() const {
       fmt::format("{}: can't be written: {}", path_, std::generic_category().message(errno)));
 }
 
-void SafetensorsHeader::Add(const std::string& name, const std::string& dtype,
-                            const std::vector<int64_t>& shape, int64_t bytes) {
-  json_[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {at_, at_ + bytes}}};
+void SafetensorsHeader::Add(const std::string& name, StoredType type, const std::vector<int64_t>& shape) {
+  const int64_t bytes = std::accumulate(shape.begin(), shape.end(), SizeOf(type), std::multiplies());
+  json_[name] = {{"dtype", SafetensorsName(type)}, {"shape", shape}, {"data_offsets", {at_, at_ + bytes}}};
   at_ += bytes;
 }
 

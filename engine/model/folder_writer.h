@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/model/stored_tensor.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::model {
@@ -40,9 +41,8 @@ class OutputFile {
 // The header of a safetensors file, in the order in which its tensors' bytes will follow.
 class SafetensorsHeader {
  public:
-  // dtype as safetensors spells it: "BF16".
-  void Add(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
-           int64_t bytes);
+  // `type`: not kBlocks.
+  void Add(const std::string& name, StoredType type, const std::vector<int64_t>& shape);
   // With the length in front of it, padded.
   std::string Bytes() const;
 

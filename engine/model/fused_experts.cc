@@ -115,7 +115,7 @@ absl::StatusOr<const StoredTensor*> FusedExperts::Need(const std::string& name,
     return absl::InvalidArgumentError(fmt::format("tensor \"{}\" has shape {}, config.json asks for {}", name,
                                                   ShapeText(tensor->shape), ShapeText(shape)));
   }
-  if (bytes ? tensor->integer_bytes != 1 : tensor->integer_bytes != 0 || tensor->dtype == DType::kF8) {
+  if (bytes ? tensor->type != StoredType::kU8 : !IsFloat(tensor->type)) {
     return absl::InvalidArgumentError(
         fmt::format("tensor \"{}\" is stored as {}, which is not known there", name, tensor->TypeName()));
   }
@@ -128,8 +128,8 @@ absl::StatusOr<ConvertedMatrix> FusedExperts::Read(const std::string& name, int6
   const int64_t features = rows * place.step;
   if (!mxfp4_ || checkpoint_.Find(place.tensor) != nullptr) {
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Need(place.tensor, {experts_, cols, features}, false));
-    ConvertedMatrix out = Empty(tensor->dtype, own.count, cols);
-    const auto size = static_cast<size_t>(tensor::SizeOf(tensor->dtype));
+    ConvertedMatrix out = Empty(tensor->dtype(), own.count, cols);
+    const auto size = static_cast<size_t>(SizeOf(tensor->type));
     const std::byte* const expert =
         tensor->bytes.data() + place.expert * cols * features * static_cast<int64_t>(size);
     for (int64_t begin = 0; begin < cols; begin += kTurned) {
@@ -182,7 +182,7 @@ absl::StatusOr<std::vector<float>> FusedExperts::ReadBias(const std::string& nam
   BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Need(place.tensor, {experts_, features}, false));
   std::vector<float> values;
   for (int64_t i = 0; i < own.count; ++i) {
-    values.push_back(tensor::ValueAt(tensor->bytes.data(), tensor->dtype,
+    values.push_back(tensor::ValueAt(tensor->bytes.data(), tensor->dtype(),
                                      place.expert * features + place.feature(own.begin + i)));
   }
   return values;

@@ -16,16 +16,16 @@ absl::StatusOr<std::optional<GgufTensors>> GgufTensors::OpenIfGguf(const std::st
     stored.paired_heads = PairedHeads(file->document, stored.name);
     switch (tensor.format->id) {
       case gguf::kIdF32:
-        stored.dtype = tensor::DType::kF32;
+        stored.type = StoredType::kF32;
         break;
       case gguf::kIdF16:
-        stored.dtype = tensor::DType::kF16;
+        stored.type = StoredType::kF16;
         break;
       case gguf::kIdBF16:
-        stored.dtype = tensor::DType::kBF16;
+        stored.type = StoredType::kBF16;
         break;
       default:
-        stored.dtype = tensor::DType::kI8;
+        stored.type = StoredType::kBlocks;
         stored.blocks = tensor.format;
     }
     tensors.tensors_.push_back(std::move(stored));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -47,10 +46,6 @@ struct KeptTensor {
   std::vector<int64_t> shape;
   const std::vector<int>* rows = nullptr;  // null: all
 
-  int64_t bytes() const {
-    const auto whole = std::ssize(from->bytes);
-    return rows == nullptr ? whole : whole / from->shape[0] * shape[0];
-  }
   absl::Status WriteTo(OutputFile& file) const {
     if (rows == nullptr) return file.Write(from->bytes);
     const int64_t row_bytes = std::ssize(from->bytes) / from->shape[0];
@@ -202,9 +197,7 @@ absl::Status WriteExperts(const std::string& source, const std::string& target,
   const std::vector<KeptTensor> tensors = KeptTensors(checkpoint, config, kept);
   SafetensorsHeader header;
   for (const KeptTensor& tensor : tensors) {
-    std::string type = tensor.from->TypeName();
-    for (char& letter : type) letter = static_cast<char>(std::toupper(letter));
-    header.Add(tensor.name, type, tensor.shape, tensor.bytes());
+    header.Add(tensor.name, tensor.from->type, tensor.shape);
   }
   OutputFile file(target + "/model.safetensors");
   BATON_RETURN_IF_ERROR(file.Write(header.Bytes()));

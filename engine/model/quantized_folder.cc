@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstring>
 #include <map>
@@ -39,9 +38,9 @@ constexpr int64_t kMostConfigBytes = 10'000'000;
 constexpr char kWeight[] = "weight";
 
 struct TensorEntry {
-  std::string name, dtype;
+  std::string name;
+  StoredType type;
   std::vector<int64_t> shape;
-  int64_t bytes = 0;
 };
 
 // One matrix as it will be stored.
@@ -60,18 +59,18 @@ std::vector<TensorEntry> EntriesOf(const PlannedMatrix& matrix) {
   const std::string& prefix = matrix.prefix;
   std::vector<TensorEntry> entries;
   if (matrix.precision == WeightPrecision::kInt8) {
-    entries = {{prefix + kWeight, "I8", {rows, cols}, rows * cols},
-               {prefix + "weight_scale", "F32", {rows, 1}, rows * 4}};
-    if (matrix.is_head) entries.push_back({"lm_head.weight_scale", "F32", {rows, 1}, rows * 4});
+    entries = {{prefix + kWeight, StoredType::kI8, {rows, cols}},
+               {prefix + "weight_scale", StoredType::kF32, {rows, 1}}};
+    if (matrix.is_head) entries.push_back({"lm_head.weight_scale", StoredType::kF32, {rows, 1}});
   } else {
     const int64_t groups = LatticeGroups(cols), words = (cols + 7) / 8, zero_words = (rows + 7) / 8;
-    entries = {{prefix + "weight_packed", "I32", {rows, words}, rows * words * 4},
-               {prefix + "weight_scale", "F32", {rows, groups}, rows * groups * 4},
-               {prefix + "weight_zero_point", "I32", {zero_words, groups}, zero_words * groups * 4},
-               {prefix + "weight_shape", "I64", {2}, 16}};
+    entries = {{prefix + "weight_packed", StoredType::kI32, {rows, words}},
+               {prefix + "weight_scale", StoredType::kF32, {rows, groups}},
+               {prefix + "weight_zero_point", StoredType::kI32, {zero_words, groups}},
+               {prefix + "weight_shape", StoredType::kI64, {2}}};
   }
   if (!matrix.exponents.empty()) {
-    entries.push_back({prefix + "weight_exponents", "I8", {cols / block, block}, cols});
+    entries.push_back({prefix + "weight_exponents", StoredType::kI8, {cols / block, block}});
   }
   return entries;
 }
@@ -257,16 +256,14 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
 
   SafetensorsHeader header;
   for (const PlannedMatrix& matrix : matrices) {
-    for (const TensorEntry& e : EntriesOf(matrix)) header.Add(e.name, e.dtype, e.shape, e.bytes);
+    for (const TensorEntry& e : EntriesOf(matrix)) header.Add(e.name, e.type, e.shape);
   }
   std::vector<const StoredTensor*> kept;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     // A tied model may carry its embedding a second time, under the head's name.
     if (converted.contains(name) || (tensor->shape.size() == 2 && !routers.contains(name))) continue;
     kept.push_back(tensor);
-    std::string type = tensor->TypeName();
-    for (char& letter : type) letter = static_cast<char>(std::toupper(letter));
-    header.Add(name, type, tensor->shape, std::ssize(tensor->bytes));
+    header.Add(name, tensor->type, tensor->shape);
   }
   OutputFile file(options.target + "/model.safetensors");
   BATON_RETURN_IF_ERROR(file.Write(header.Bytes()));
@@ -278,7 +275,7 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
     const StoredTensor& tensor = *checkpoint.Find(matrix.shape.name);
     const auto [name, rows, cols, block] = matrix.shape;
     const absl::StatusOr<ConvertedMatrix> made = quantizer.Convert(
-        name, {.data = tensor.bytes.data(), .dtype = tensor.dtype, .rows = rows, .cols = cols}, {0, cols},
+        name, {.data = tensor.bytes.data(), .dtype = tensor.dtype(), .rows = rows, .cols = cols}, {0, cols},
         block);
     if (!made.ok()) {
       return absl::Status(made.status().code(), fmt::format("{}: tensor \"{}\": {}", options.source, name,

@@ -34,20 +34,10 @@ bool IsSize(const Json& value) {
   return value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
 }
 
-absl::Status ReadDType(const Json& entry, StoredTensor& tensor) {
-  using tensor::DType;
-  static constexpr std::tuple<std::string_view, DType, int> kKnown[] = {
-      {"F32", DType::kF32, 0}, {"F16", DType::kF16, 0}, {"BF16", DType::kBF16, 0}, {"F8_E4M3", DType::kF8, 0},
-      {"I8", DType::kI8, 1},   {"U8", DType::kI8, 1},   {"I32", DType::kI8, 4},    {"I64", DType::kI8, 8}};
+absl::StatusOr<StoredType> ReadDType(const Json& entry) {
   const auto found = entry.find("dtype");
   if (found == entry.end() || !found->is_string()) return absl::InvalidArgumentError("has no dtype");
-  for (const auto& [name, dtype, integer_bytes] : kKnown) {
-    if (found->get_ref<const std::string&>() != name) continue;
-    tensor.dtype = dtype;
-    tensor.integer_bytes = integer_bytes;
-    tensor.unsigned_bytes = name == "U8";
-    return absl::OkStatus();
-  }
+  if (const auto type = StoredTypeOf(found->get_ref<const std::string&>()); type.has_value()) return *type;
   return absl::InvalidArgumentError(
       fmt::format("has dtype {}, which is not known: use F32, F16 or BF16, or F8_E4M3, I8, U8, I32 or I64 of "
                   "quantized weights",
@@ -64,11 +54,11 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
   }
   HeaderEntry entry;
   entry.tensor.name = name;
-  BATON_RETURN_IF_ERROR(ReadDType(json, entry.tensor));
+  BATON_ASSIGN_OR_RETURN(entry.tensor.type, ReadDType(json));
 
   const auto shape = json.find("shape");
   if (shape == json.end() || !shape->is_array()) return absl::InvalidArgumentError("has no shape");
-  uint64_t bytes = static_cast<uint64_t>(entry.tensor.ValueBytes());
+  uint64_t bytes = static_cast<uint64_t>(SizeOf(entry.tensor.type));
   for (const Json& extent : *shape) {
     if (!IsSize(extent)) return absl::InvalidArgumentError(fmt::format("has shape {}", Shown(*shape)));
     entry.tensor.shape.push_back(extent.get<int64_t>());

@@ -23,6 +23,8 @@ namespace {
 using tensor::DType;
 using Shape = std::vector<int64_t>;
 
+constexpr std::optional<StoredType> kFloats;
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 uint32_t WordAt(const StoredTensor& tensor, int64_t i) {
@@ -32,7 +34,7 @@ uint32_t WordAt(const StoredTensor& tensor, int64_t i) {
 }
 
 float FloatAt(const StoredTensor& tensor, int64_t i) {
-  return tensor::ValueAt(tensor.bytes.data(), tensor.dtype, i);
+  return tensor::ValueAt(tensor.bytes.data(), tensor.dtype(), i);
 }
 
 // The tensors of one matrix, whose names begin with `prefix` ("model.layers.0.mlp.up_proj.").
@@ -44,8 +46,8 @@ struct MatrixSource {
   const StoredTensor* Find(std::string_view name) const {
     return checkpoint.Find(prefix + std::string(name));
   }
-  // One that has to be there, with one of these shapes; integers of `integer_bytes`, or floats for 0.
-  absl::StatusOr<const StoredTensor*> Need(std::string_view name, int integer_bytes,
+  // One that has to be there, with one of these shapes; of this type, or kFloats.
+  absl::StatusOr<const StoredTensor*> Need(std::string_view name, std::optional<StoredType> type,
                                            const std::vector<Shape>& shapes) const {
     const StoredTensor* const tensor = Find(name);
     if (tensor == nullptr) {
@@ -53,7 +55,7 @@ struct MatrixSource {
           fmt::format("tensor \"{}{}\" {} is missing, which its quantization needs", prefix, name,
                       ShapeText(shapes.front())));
     }
-    if (tensor->integer_bytes != integer_bytes || (integer_bytes == 0 && tensor->dtype == DType::kF8)) {
+    if (type.has_value() ? tensor->type != *type : !IsFloat(tensor->type)) {
       return absl::InvalidArgumentError(fmt::format(
           "tensor \"{}{}\" is stored as {}, which is not known there", prefix, name, tensor->TypeName()));
     }
@@ -100,12 +102,12 @@ absl::StatusOr<Scales> ReadScales(const MatrixSource& source, std::string_view n
   if (block_rows > 0) {
     const int64_t across = CeilDiv(cols, block_cols);
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                           source.Need(name, 0, {{CeilDiv(rows, block_rows), across}}));
+                           source.Need(name, kFloats, {{CeilDiv(rows, block_rows), across}}));
     return Scales{tensor, block_rows, block_cols, across};
   }
   if (found != nullptr && found->shape.size() == 2 && found->shape[0] == rows && found->shape[1] > 1) {
     const int64_t groups = found->shape[1];
-    BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, source.Need(name, 0, {{rows, groups}}));
+    BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, source.Need(name, kFloats, {{rows, groups}}));
     if (cols % groups != 0) {
       return absl::InvalidArgumentError(
           fmt::format("tensor \"{}{}\" has {} groups, which do not divide {} columns", source.prefix, name,
@@ -114,18 +116,19 @@ absl::StatusOr<Scales> ReadScales(const MatrixSource& source, std::string_view n
     return Scales{tensor, 1, cols / groups, groups};
   }
   BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                         source.Need(name, 0, {{rows, 1}, {rows}, {1}, {}, {1, 1}}));
-  const bool one = tensor->bytes.size() == static_cast<size_t>(tensor::SizeOf(tensor->dtype));
+                         source.Need(name, kFloats, {{rows, 1}, {rows}, {1}, {}, {1, 1}}));
+  const bool one = tensor->bytes.size() == static_cast<size_t>(SizeOf(tensor->type));
   return Scales{tensor, one ? rows : 1, cols, 1};
 }
 
 // compressed-tensors' int-quantized: `weight` int8, a scale per tensor, row or group, maybe a zero.
 absl::StatusOr<ConvertedMatrix> ReadInt8(const MatrixSource& source, Range own) {
-  BATON_ASSIGN_OR_RETURN(const StoredTensor* weight, source.Need("weight", 1, {{source.rows, source.cols}}));
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* weight,
+                         source.Need("weight", StoredType::kI8, {{source.rows, source.cols}}));
   BATON_ASSIGN_OR_RETURN(const Scales scales, ReadScales(source, "weight_scale", 0, 0));
   const StoredTensor* zeros = source.Find("weight_zero_point");
   if (zeros != nullptr) {
-    BATON_ASSIGN_OR_RETURN(zeros, source.Need("weight_zero_point", 1, {scales.tensor->shape}));
+    BATON_ASSIGN_OR_RETURN(zeros, source.Need("weight_zero_point", StoredType::kI8, {scales.tensor->shape}));
   }
   const auto* values = reinterpret_cast<const int8_t*>(weight->bytes.data());
   if (zeros == nullptr && scales.ByRow(source.cols)) {
@@ -210,7 +213,7 @@ absl::StatusOr<std::vector<int64_t>> ReadGroupIndex(const MatrixSource& source, 
                                                     int64_t groups) {
   std::vector<int64_t> index;
   if (source.Find(name) == nullptr) return index;
-  BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, source.Need(name, 4, {{source.cols}}));
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, source.Need(name, StoredType::kI32, {{source.cols}}));
   for (int64_t c = 0; c < source.cols; ++c) {
     const auto group = static_cast<int32_t>(WordAt(*tensor, c));
     if (group == -1 && index.empty()) return index;
@@ -228,11 +231,11 @@ absl::StatusOr<ConvertedMatrix> ReadPacked(const MatrixSource& source, Range own
   const int64_t rows = source.rows, cols = source.cols;
   BATON_ASSIGN_OR_RETURN(
       const StoredTensor* words,
-      source.Need("weight_packed", 4, {{rows, CeilDiv(cols, 8)}, {rows, CeilDiv(cols, 4)}}));
+      source.Need("weight_packed", StoredType::kI32, {{rows, CeilDiv(cols, 8)}, {rows, CeilDiv(cols, 4)}}));
   const int bits = words->shape[1] == CeilDiv(cols, 8) ? 4 : 8;
   const int64_t per_word = 32 / bits, row_words = words->shape[1];
   if (const StoredTensor* const shape = source.Find("weight_shape"); shape != nullptr) {
-    if (shape->integer_bytes != 8 || shape->bytes.size() != 16) {
+    if (shape->type != StoredType::kI64 || shape->bytes.size() != 16) {
       return absl::InvalidArgumentError(
           fmt::format("tensor \"{}weight_shape\" is not two int64", source.prefix));
     }
@@ -249,7 +252,8 @@ absl::StatusOr<ConvertedMatrix> ReadPacked(const MatrixSource& source, Range own
   BATON_ASSIGN_OR_RETURN(const std::vector<int64_t> order, ReadGroupIndex(source, "weight_g_idx", groups));
   const StoredTensor* zeros = source.Find("weight_zero_point");
   if (zeros != nullptr) {
-    BATON_ASSIGN_OR_RETURN(zeros, source.Need("weight_zero_point", 4, {{CeilDiv(rows, per_word), groups}}));
+    BATON_ASSIGN_OR_RETURN(
+        zeros, source.Need("weight_zero_point", StoredType::kI32, {{CeilDiv(rows, per_word), groups}}));
   }
   const auto group = [&](int64_t c) {
     return order.empty() ? c / scales.col_step : order[static_cast<size_t>(c)];
@@ -287,11 +291,7 @@ absl::StatusOr<ConvertedMatrix> ReadTransformed(const MatrixSource& source, Rang
   }
   BATON_CHECK(block >= 1 && source.cols % block == 0) << block;
   BATON_ASSIGN_OR_RETURN(const StoredTensor* exponents,
-                         source.Need("weight_exponents", 1, {{source.cols / block, block}}));
-  if (exponents->unsigned_bytes) {
-    return absl::InvalidArgumentError(fmt::format("tensor \"{}weight_exponents\" is stored as {}, not as I8",
-                                                  source.prefix, exponents->TypeName()));
-  }
+                         source.Need("weight_exponents", StoredType::kI8, {{source.cols / block, block}}));
   const auto* const of_columns = reinterpret_cast<const int8_t*>(exponents->bytes.data());
   bool any = false;
   for (int64_t c = 0; c < source.cols; ++c) {
@@ -312,10 +312,10 @@ absl::StatusOr<ConvertedMatrix> ReadGptq(const MatrixSource& source, Range own,
   const int64_t rows = source.rows, cols = source.cols, per_word = 32 / config.bits;
   const int64_t size = config.group == 0 ? cols : config.group, groups = CeilDiv(cols, size);
   BATON_ASSIGN_OR_RETURN(const StoredTensor* words,
-                         source.Need("qweight", 4, {{CeilDiv(cols, per_word), rows}}));
+                         source.Need("qweight", StoredType::kI32, {{CeilDiv(cols, per_word), rows}}));
   BATON_ASSIGN_OR_RETURN(const StoredTensor* zeros,
-                         source.Need("qzeros", 4, {{groups, CeilDiv(rows, per_word)}}));
-  BATON_ASSIGN_OR_RETURN(const StoredTensor* scales, source.Need("scales", 0, {{groups, rows}}));
+                         source.Need("qzeros", StoredType::kI32, {{groups, CeilDiv(rows, per_word)}}));
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* scales, source.Need("scales", kFloats, {{groups, rows}}));
   BATON_ASSIGN_OR_RETURN(const std::vector<int64_t> order, ReadGroupIndex(source, "g_idx", groups));
   const auto group = [&](int64_t c) { return order.empty() ? c / size : order[static_cast<size_t>(c)]; };
   const int mask = (1 << config.bits) - 1, more = config.zeros_less_one ? 1 : 0;
@@ -338,9 +338,11 @@ absl::StatusOr<ConvertedMatrix> ReadAwq(const MatrixSource& source, Range own,
   static constexpr int kPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};  // of row 8i + j within its word
   const int64_t rows = source.rows, cols = source.cols, row_words = CeilDiv(rows, 8);
   const int64_t size = config.group == 0 ? cols : config.group, groups = CeilDiv(cols, size);
-  BATON_ASSIGN_OR_RETURN(const StoredTensor* words, source.Need("qweight", 4, {{cols, row_words}}));
-  BATON_ASSIGN_OR_RETURN(const StoredTensor* zeros, source.Need("qzeros", 4, {{groups, row_words}}));
-  BATON_ASSIGN_OR_RETURN(const StoredTensor* scales, source.Need("scales", 0, {{groups, rows}}));
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* words,
+                         source.Need("qweight", StoredType::kI32, {{cols, row_words}}));
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* zeros,
+                         source.Need("qzeros", StoredType::kI32, {{groups, row_words}}));
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* scales, source.Need("scales", kFloats, {{groups, rows}}));
   return PackedFloats(
       source, own,
       [&](int64_t r, int64_t c) { return FieldAt(*words, c * row_words + r / 8, kPlaces[r % 8], 4); },
@@ -386,13 +388,13 @@ absl::StatusOr<ConvertedMatrix> ReadGguf(const MatrixSource& source, Range own) 
   const auto row = [&](int64_t r) {
     return weight.bytes.subspan(static_cast<size_t>(weight.FileRow(r)) * row_bytes, row_bytes);
   };
-  if (weight.blocks == nullptr) {
+  if (weight.type != StoredType::kBlocks) {
     ConvertedMatrix out;
     for (int64_t r = own.begin; r < own.begin + own.count; ++r) {
       const std::span<const std::byte> bytes = row(r);
       out.values.insert(out.values.end(), bytes.begin(), bytes.end());
     }
-    out.view = {.data = out.values.data(), .dtype = weight.dtype, .rows = own.count, .cols = source.cols};
+    out.view = {.data = out.values.data(), .dtype = weight.dtype(), .rows = own.count, .cols = source.cols};
     return out;
   }
   ConvertedMatrix out = Floats(own.count, source.cols);
@@ -433,10 +435,11 @@ std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const 
   }
   const StoredTensor* const plain = checkpoint_.Find(name);
   if (config_.method == QuantizationConfig::Method::kGguf) {
-    if (plain != nullptr && (plain->blocks != nullptr || plain->paired_heads != 0)) names.push_back(name);
+    if (plain != nullptr && (plain->type == StoredType::kBlocks || plain->paired_heads != 0))
+      names.push_back(name);
     return names;
   }
-  if (plain != nullptr && plain->integer_bytes == 0 && plain->dtype != DType::kF8) return names;
+  if (plain != nullptr && IsFloat(plain->type)) return names;
   if (plain != nullptr) names.push_back(name);
   const bool own = config_.method == QuantizationConfig::Method::kBaton;
   for (const std::string_view companion : own ? std::span<const std::string_view>(kOwnCompanions)
@@ -454,7 +457,7 @@ absl::StatusOr<ConvertedMatrix> MatrixReader::Read(const std::string& name, int6
   if (config_.method == QuantizationConfig::Method::kGguf) return ReadGguf(source, own);
   if (config_.method == QuantizationConfig::Method::kBaton) return ReadTransformed(source, own, block);
   if (const StoredTensor* const weight = source.Find("weight"); weight != nullptr) {
-    return weight->dtype == DType::kF8 ? ReadFloat8(source, own, config_) : ReadInt8(source, own);
+    return weight->type == StoredType::kF8 ? ReadFloat8(source, own, config_) : ReadInt8(source, own);
   }
   switch (config_.method) {
     case QuantizationConfig::Method::kGptq:

@@ -13,7 +13,7 @@ namespace {
 bool AllZerosAre(uint32_t wanted, const Checkpoint& checkpoint) {
   bool any = false;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (!name.ends_with(".qzeros") || tensor->integer_bytes != sizeof wanted) continue;
+    if (!name.ends_with(".qzeros") || tensor->type != StoredType::kI32) continue;
     for (size_t at = 0; at + sizeof wanted <= tensor->bytes.size(); at += sizeof wanted) {
       uint32_t word;
       std::memcpy(&word, tensor->bytes.data() + at, sizeof word);

@@ -142,7 +142,7 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
         const bool bf16 = !row->view.quantized() && row->view.dtype == tensor::DType::kBF16;
         kept = bf16 ? WeightPrecision::kBF16 : PrecisionOf(row->view);
       }
-    } else if (plain != nullptr && plain->dtype == tensor::DType::kBF16) {
+    } else if (plain != nullptr && plain->type == StoredType::kBF16) {
       kept = WeightPrecision::kBF16;
     }
     const int64_t bytes = kept == WeightPrecision::kInt8   ? int8

@@ -101,7 +101,7 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
     const int64_t shape[] = {part.rows, cols};
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
     if (kernels_ == nullptr) continue;
-    const int64_t size = tensor::SizeOf(tensor->dtype);
+    const int64_t size = SizeOf(tensor->type);
     const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
     if (part.paired != 0) {
       ConvertedMatrix rows;
@@ -109,9 +109,9 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
       rows.view.rows = part.own.count;
       data = read->copies.emplace_back(InHalves(std::move(rows), part.paired).values).data();
     }
-    if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype, part.name)) {
+    if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype(), part.name)) {
       absl::StatusOr<ConvertedMatrix> made = quantizer_->Convert(
-          part.name, {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols,
+          part.name, {.data = data, .dtype = tensor->dtype(), .rows = part.own.count, .cols = cols}, own_cols,
           block);
       if (!made.ok()) return Refused(part.name, made.status());
       read->views.push_back(read->conversions.emplace_back(*std::move(made)).view);
@@ -130,7 +130,7 @@ absl::Status TensorLoader::ReadAll(std::span<const TensorPart> parts, int64_t co
       data = read->copies.emplace_back(data, data + part.own.count * cols * size).data();
     }
     const WeightView view = {
-        .data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count};
+        .data = data, .dtype = tensor->dtype(), .rows = part.own.count, .cols = own_cols.count};
     read->views.push_back(IsRouter(part.name) && view.dtype != tensor::DType::kF32
                               ? Widened(view, read->copies.emplace_back())
                               : view);
@@ -184,7 +184,7 @@ absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart>
     for (int64_t i = 0; i < part.own.count; ++i) {
       const int64_t row = part.own.begin + i;
       const int64_t at = part.paired != 0 ? PairedRow(row, part.paired) : tensor->FileRow(row);
-      const float value = tensor::ValueAt(tensor->bytes.data(), tensor->dtype, at);
+      const float value = tensor::ValueAt(tensor->bytes.data(), tensor->dtype(), at);
       if (factor) {
         values[static_cast<size_t>(i)] *= value;
       } else {
@@ -206,7 +206,7 @@ absl::Status TensorLoader::TiedHead(const std::string& head, const std::string& 
     const StoredTensor* original = checkpoint_.Find(original_name);
     if (original == nullptr) continue;
     taken_.insert(name);
-    if (copy->dtype != original->dtype || copy->shape != original->shape ||
+    if (copy->type != original->type || copy->shape != original->shape ||
         !std::ranges::equal(copy->bytes, original->bytes)) {
       return absl::InvalidArgumentError(fmt::format(
           "{}: tie_word_embeddings is true, but \"{}\" differs from \"{}\"", folder_, name, original_name));
@@ -248,11 +248,11 @@ absl::StatusOr<const StoredTensor*> TensorLoader::Take(const std::string& name,
     return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" has shape {}, config.json asks for {}",
                                                   folder_, name, ShapeText(tensor->shape), ShapeText(shape)));
   }
-  if (tensor->blocks != nullptr) {
+  if (tensor->type == StoredType::kBlocks) {
     return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" is stored as {}: only matrices may be",
                                                   folder_, name, tensor->TypeName()));
   }
-  if (tensor->integer_bytes != 0 || tensor->dtype == tensor::DType::kF8) {
+  if (!IsFloat(tensor->type)) {
     return absl::InvalidArgumentError(fmt::format(
         "{}: tensor \"{}\" is stored as {}, and config.json has no quantization_config that says what "
         "that stands for",

@@ -27,7 +27,7 @@ absl::StatusOr<bool> FuzzSafetensors(std::span<const uint8_t> bytes) {
   const std::byte* at = nullptr;
   unsigned sum = 0;
   for (const StoredTensor& tensor : *tensors) {
-    uint64_t size = static_cast<uint64_t>(tensor.ValueBytes());
+    uint64_t size = static_cast<uint64_t>(SizeOf(tensor.type));
     for (int64_t extent : tensor.shape) size *= static_cast<uint64_t>(extent);
     if (size != tensor.bytes.size())
       return Unsound(fmt::format("{}: {} bytes", tensor.name, tensor.bytes.size()));

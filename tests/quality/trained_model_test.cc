@@ -154,7 +154,7 @@ absl::Status WriteWidened(const std::string& target) {
   std::vector<std::byte> all;
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape,
                        std::span<const std::byte> bytes) {
-    header.Add(name, "F32", shape, std::ssize(bytes));
+    header.Add(name, model::StoredType::kF32, shape);
     all.insert(all.end(), bytes.begin(), bytes.end());
   };
   for (const model::MatrixShape& shape : model::MatricesOf(*checkpoint, *config)) {

@@ -54,7 +54,8 @@ TEST_P(QuantizedMatricesTest, HaveTheNumbersThatTheirToolsRead) {
       EXPECT_EQ(PrecisionOf(matrix->view), GetParam().kept);
       for (int64_t r = 0; r < own.count; ++r) {
         for (int64_t c = 0; c < cols; ++c) {
-          const float number = tensor::ValueAt(wanted.bytes.data(), wanted.dtype, (own.begin + r) * cols + c);
+          const float number =
+              tensor::ValueAt(wanted.bytes.data(), wanted.dtype(), (own.begin + r) * cols + c);
           // One multiplication each.
           ASSERT_EQ(kernels::ValueAt(matrix->view, r, c), number) << wanted.name << " " << r << ", " << c;
         }

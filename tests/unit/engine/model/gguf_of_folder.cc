@@ -113,7 +113,7 @@ gguf::GgufWriter GgufOf(const std::string& folder, bool paired) {
       bytes = Paired(*tensor, config.heads);
     if (llama && paired && folder_name.find("k_proj") != std::string::npos)
       bytes = Paired(*tensor, config.kv_heads);
-    writer.Tensor(GgufName(folder_name), tensor->shape, FormatOf(tensor->dtype), bytes);
+    writer.Tensor(GgufName(folder_name), tensor->shape, FormatOf(tensor->dtype()), bytes);
   }
   return writer;
 }

@@ -125,7 +125,7 @@ class QuantizedFolderTest : public testing::Test {
       const auto read = reader.Read(shape.name, shape.rows, shape.cols, {0, shape.rows});
       const auto expected = quantizer.Convert(
           shape.name,
-          {.data = tensor.bytes.data(), .dtype = tensor.dtype, .rows = shape.rows, .cols = shape.cols},
+          {.data = tensor.bytes.data(), .dtype = tensor.dtype(), .rows = shape.rows, .cols = shape.cols},
           {0, shape.cols});
       ASSERT_TRUE(read.ok() && expected.ok()) << read.status() << expected.status();
       for (int64_t r = 0; r < shape.rows; ++r) {
@@ -244,7 +244,7 @@ TEST_F(QuantizedFolderTest, RanksHaveTheirColumns) {
     const StoredTensor& tensor = *original->Find(name);
     const ConvertedMatrix expected =
         quantizer
-            .Convert(name, {.data = tensor.bytes.data(), .dtype = tensor.dtype, .rows = rows, .cols = cols},
+            .Convert(name, {.data = tensor.bytes.data(), .dtype = tensor.dtype(), .rows = rows, .cols = cols},
                      half, block)
             .value();
     EXPECT_GT(block, 1);
@@ -284,6 +284,24 @@ TEST_F(QuantizedFolderTest, RefusesExponentsThatNobodyWrites) {
   const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
   EXPECT_THAT(std::string(Decoder::Load(target_, *kernels, {}).status().message()),
               HasSubstr("weight_exponents\" has 100 for column 3: at most 8"));
+}
+
+// Weights of one byte are signed: 255 would be read as -1.
+TEST_F(QuantizedFolderTest, RefusesWeightsOfUnsignedBytes) {
+  const ModelFolder source("llama-mha");
+  ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt8).ok());
+  std::string file;
+  {
+    std::ifstream in(target_ + "/model.safetensors", std::ios::binary);
+    file.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const size_t at = file.find("\"I8\"", file.find("o_proj.weight\""));
+  ASSERT_NE(at, std::string::npos);
+  file[at + 1] = 'U';
+  std::ofstream(target_ + "/model.safetensors", std::ios::binary | std::ios::trunc) << file;
+  const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+  EXPECT_THAT(std::string(Decoder::Load(target_, *kernels, {}).status().message()),
+              HasSubstr("o_proj.weight\" is stored as u8, which is not known there"));
 }
 
 TEST_F(QuantizedFolderTest, SaysOfWhatClassItIs) {

@@ -36,7 +36,7 @@ TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirBytes) {
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   ASSERT_EQ(tensors->size(), 4u);
   EXPECT_EQ((*tensors)[0].name, "early");
-  EXPECT_EQ((*tensors)[0].dtype, tensor::DType::kBF16);
+  EXPECT_EQ((*tensors)[0].type, StoredType::kBF16);
   EXPECT_EQ((*tensors)[1].name, "scalar");
   EXPECT_EQ((*tensors)[2].name, "empty");
   EXPECT_EQ((*tensors)[3].name, "late");
@@ -113,19 +113,19 @@ TEST(SafetensorsTest, RefusesAHeaderThatLiesAboutOffsets) {
 }
 
 TEST(SafetensorsTest, ReadsWhatQuantizedWeightsAreStoredAs) {
-  for (const auto& [type, values, bytes, name] :
-       {std::tuple<const char*, int, int, const char*>{"I8", 8, 1, "i8"},
-        {"U8", 8, 1, "u8"},
-        {"I32", 2, 4, "i32"},
-        {"I64", 1, 8, "i64"},
-        {"F8_E4M3", 8, 0, "f8"}}) {
+  for (const auto& [type, values, stored, name] :
+       {std::tuple<const char*, int, StoredType, const char*>{"I8", 8, StoredType::kI8, "i8"},
+        {"U8", 8, StoredType::kU8, "u8"},
+        {"I32", 2, StoredType::kI32, "i32"},
+        {"I64", 1, StoredType::kI64, "i64"},
+        {"F8_E4M3", 8, StoredType::kF8, "f8"}}) {
     SCOPED_TRACE(type);
     const auto parsed = Parse(SafetensorsBytes(std::string("{\"a\":{\"dtype\":\"") + type + "\",\"shape\":[" +
                                                    std::to_string(values) + "],\"data_offsets\":[0,8]}}",
                                                "12345678"));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ((*parsed)[0].integer_bytes, bytes);
-    EXPECT_EQ((*parsed)[0].ValueBytes() * values, 8);
+    EXPECT_EQ((*parsed)[0].type, stored);
+    EXPECT_EQ(SafetensorsName(stored), type);
     EXPECT_EQ((*parsed)[0].TypeName(), name);
   }
 }

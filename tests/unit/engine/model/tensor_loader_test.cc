@@ -39,9 +39,9 @@ TEST_F(TensorLoaderTest, ARankGetsItsRowsAndColumns) {
   kernels_->Embed(**packed, rows, 0, {values.data(), 2, 16, 16});
   for (int64_t i = 0; i < 16; ++i) {
     EXPECT_EQ(values[static_cast<size_t>(i)],
-              tensor::ValueAt(stored.bytes.data(), stored.dtype, 10 * 64 + 32 + i));
+              tensor::ValueAt(stored.bytes.data(), stored.dtype(), 10 * 64 + 32 + i));
     EXPECT_EQ(values[static_cast<size_t>(16 + i)],
-              tensor::ValueAt(stored.bytes.data(), stored.dtype, 12 * 64 + 32 + i));
+              tensor::ValueAt(stored.bytes.data(), stored.dtype(), 12 * 64 + 32 + i));
   }
 }
 
@@ -54,7 +54,7 @@ TEST_F(TensorLoaderTest, BesideStoredIntegersColumnsAreNotTransformed) {
   const Checkpoint original = *Checkpoint::Open(folder.path());
   const StoredTensor& numbers = *original.Find(up);
   const std::string bytes(reinterpret_cast<const char*>(numbers.bytes.data()), numbers.bytes.size());
-  ASSERT_EQ(numbers.dtype, tensor::DType::kF32);
+  ASSERT_EQ(numbers.type, StoredType::kF32);
   const std::vector<int64_t> shape = numbers.shape;
   ASSERT_TRUE(
       WriteQuantized(
@@ -96,7 +96,7 @@ TEST_F(TensorLoaderTest, ProductsWithARouterStayFloat32) {
   const ModelFolder folder("mixtral");
   const Checkpoint stored = *Checkpoint::Open(folder.path());
   const std::string router = "model.layers.0.block_sparse_moe.gate.weight";
-  ASSERT_EQ(stored.Find(router)->dtype, tensor::DType::kBF16);
+  ASSERT_EQ(stored.Find(router)->type, StoredType::kBF16);
   for (const WeightPrecision precision :
        {WeightPrecision::kStored, WeightPrecision::kF32, WeightPrecision::kBF16, WeightPrecision::kInt8}) {
     const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
@@ -123,8 +123,8 @@ TEST_F(TensorLoaderTest, VectorsFollowOneAnother) {
   const auto values = loader_.Vector(parts);
   ASSERT_TRUE(values.ok()) << values.status();
   ASSERT_EQ(values->view().size(), 6u);
-  EXPECT_EQ(values->view()[0], tensor::ValueAt(stored.bytes.data(), stored.dtype, 60));
-  EXPECT_EQ(values->view()[5], tensor::ValueAt(stored.bytes.data(), stored.dtype, 1));
+  EXPECT_EQ(values->view()[0], tensor::ValueAt(stored.bytes.data(), stored.dtype(), 60));
+  EXPECT_EQ(values->view()[5], tensor::ValueAt(stored.bytes.data(), stored.dtype(), 1));
 }
 
 TEST_F(TensorLoaderTest, RefusalsNameTheTensor) {
