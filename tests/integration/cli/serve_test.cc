@@ -23,6 +23,7 @@
 #include "cli/serve/cores.h"
 #include "engine/device/thread_pool.h"
 #include "tests/integration/cli/baton_process.h"
+#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
@@ -120,6 +121,19 @@ class ServeTest : public ::testing::Test {
     const bool said = WaitFor(text);
     searched_ = std::max(searched, searched_);
     return said;
+  }
+
+  // How a process was called, by its log file of --log-dir. It may have said that it is ready before: that
+  // comes by another pipe.
+  std::string Called(const std::string& name) {
+    std::string line;
+    Await(
+        [&] {
+          std::ifstream log(folder_ / "logs" / (name + ".log"));
+          return std::getline(log, line) && !log.eof();
+        },
+        "the first line of the log of " + name);
+    return line;
   }
 
   // Its exit code; -1 if a signal ended it.
@@ -225,10 +239,7 @@ TEST_F(ServeTest, LogsGoToFilesOnRequest) {
   kill(pid_, SIGINT);
   EXPECT_EQ(Wait(), 0);
   EXPECT_EQ(seen_.find("called:"), std::string::npos);
-  std::ifstream log(folder_ / "logs" / "prefill-0.log");
-  std::string line;
-  std::getline(log, line);
-  EXPECT_THAT(line, HasSubstr("called: --exit-with-parent --model"));
+  EXPECT_THAT(Called("prefill-0"), HasSubstr("called: --exit-with-parent --model"));
 }
 
 TEST_F(ServeTest, TheRouterAloneGetsTheTargets) {
@@ -237,16 +248,10 @@ TEST_F(ServeTest, TheRouterAloneGetsTheTargets) {
   ASSERT_TRUE(WaitFor("\"router\"")) << seen_;
   kill(pid_, SIGINT);
   EXPECT_EQ(Wait(), 0);
-  const auto called = [&](const std::string& name) {
-    std::ifstream log(folder_ / "logs" / (name + ".log"));
-    std::string line;
-    std::getline(log, line);
-    return line;
-  };
-  EXPECT_THAT(called("router"), HasSubstr("--tail-share 0.25 --slo-ttft 3 --slo-tpot 0.5"));
+  EXPECT_THAT(Called("router"), HasSubstr("--tail-share 0.25 --slo-ttft 3 --slo-tpot 0.5"));
   for (const char* worker : {"prefill-0", "decode-0"}) {
     for (const char* flag : {"--tail-share", "--slo-"}) {
-      EXPECT_THAT(called(worker), testing::Not(HasSubstr(flag))) << worker;
+      EXPECT_THAT(Called(worker), testing::Not(HasSubstr(flag))) << worker;
     }
   }
 }
@@ -423,21 +428,15 @@ TEST_F(ServeTest, EachModelHasWorkersOfItsOwn) {
   const Json addresses = Addresses();
   EXPECT_EQ(addresses["models"], Json({"model", "alias", "guard", "org/other"}));
   EXPECT_EQ(Find("decode-org-other-1")["model"], "org/other");
-  const auto called = [&](const std::string& name) {
-    std::ifstream log(folder_ / "logs" / (name + ".log"));
-    std::string line;
-    std::getline(log, line);
-    return line;
-  };
-  EXPECT_THAT(called("decode-0"),
+  EXPECT_THAT(Called("decode-0"),
               testing::AllOf(HasSubstr("--kv-memory 67108864"), HasSubstr("--max-running 9")));
-  EXPECT_THAT(called("decode-org-other-0"),
+  EXPECT_THAT(Called("decode-org-other-0"),
               testing::AllOf(HasSubstr("--model-name org/other"), HasSubstr("--kv-memory=32MiB"),
                              HasSubstr("--max-running=5"), testing::Not(HasSubstr("67108864"))));
-  EXPECT_THAT(called("decode-guard-0"),
+  EXPECT_THAT(Called("decode-guard-0"),
               testing::AllOf(HasSubstr("--threads=1"), HasSubstr("--kv-memory=64MiB"),
                              testing::Not(HasSubstr("--max-running"))));
-  const std::string router = called("router");
+  const std::string router = Called("router");
   EXPECT_THAT(router,
               HasSubstr(fmt::format("--decode {} --prefill {}", Find("decode-0")["grpc"].get<std::string>(),
                                     Find("prefill-0")["grpc"].get<std::string>())));
