@@ -313,6 +313,13 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
       if (format_.whole || !event.has_delta()) {
         answer_.Add(event);
         answer_bytes_ += event.ByteSizeLong();
+        held_bytes_ += event.SpaceUsedLong();
+        if (!exchange_->Hold(held_bytes_)) {
+          return Fail(rpc::WithRetryDelay(
+              absl::UnavailableError("so much is held for clients that there is no room for an answer in one "
+                                     "piece: ask for it as a stream, or try again"),
+              kLongestPause));
+        }
         if (answer_bytes_ > kLargestAnswer) {
           return Fail(absl::InvalidArgumentError(
               "the answer has more than 64 MiB: ask for it as a stream, or for fewer log probabilities or "
@@ -399,6 +406,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   void Fail(const absl::Status& status) {
     ended_ = true;
     CancelCalls();
+    exchange_->Hold(0);  // its room is others' at once
     if (!began_) return exchange_->Answer(Failed(status));
     exchange_->Write(format_.error_event(status, RequestId()), nullptr);
     exchange_->End();
@@ -483,7 +491,8 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   size_t next_ = 0;              // the first that has not been started
   size_t running_ = 0;           // calls
   protocol::AnswerFold answer_;  // of a stream: without its texts
-  size_t answer_bytes_ = 0;
+  size_t answer_bytes_ = 0;      // of messages
+  size_t held_bytes_ = 0;        // of the same in memory, about
   const absl::Time begun_at_ = absl::Now();
   bool answering_ = false;  // the first part has come
   bool began_ = false;

@@ -39,6 +39,7 @@ class CountedExchange final : public http::Exchange {
   }
   void End() override { exchange_->End(); }
   void Abort() override { exchange_->Abort(); }
+  bool Hold(size_t bytes) override { return exchange_->Hold(bytes); }
   void OnGone(std::function<void()> gone) override;
   void Post(std::function<void()> what) override { exchange_->Post(std::move(what)); }
   void After(int milliseconds, std::function<void()> what) override {

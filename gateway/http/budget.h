@@ -1,6 +1,6 @@
-// Budget: bytes that clients have the process hold: bodies, messages, answers that nobody takes. It may be a
-// part of a greater one, which counts them as well. Held: one holder's share, given back at its end. Any
-// thread for a Budget; one thread at a time for a Held.
+// Budget: bytes that clients have the process hold: bodies, messages, answers that nobody takes or that are
+// not whole. It may be a part of a greater one, which counts them as well. Held: one holder's share, given
+// back at its end. Any thread for a Budget; one thread at a time for a Held.
 #pragma once
 
 #include <atomic>

@@ -4,6 +4,7 @@
 // it without an answer has the connection closed.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -50,6 +51,11 @@ class Exchange {
   virtual void End() = 0;
   // Its end in the middle: the client sees that the answer is cut.
   virtual void Abort() = 0;
+
+  // The handler holds so many bytes for the answer from now on, of all that clients may have the process
+  // hold, until it lets go of the exchange. On the server's thread. False: there is no room, and it stays as
+  // it was.
+  virtual bool Hold(size_t bytes) = 0;
 
   // `gone` runs once if the client goes away before the answer's end. At once if it has gone.
   virtual void OnGone(std::function<void()> gone) = 0;

@@ -295,7 +295,8 @@ class Http1Connection final : public Connection,
     site_.waiting.Leave(*this);
     keep_alive_ = message.keep_alive();
     chunks_ = message.version() >= 11;
-    turn_ = std::make_shared<Turn>(site_.loop, weak_from_this(), std::move(request_), *std::move(held_));
+    turn_ = std::make_shared<Turn>(site_.loop, weak_from_this(), std::move(request_), *std::move(held_),
+                                   Held(site_.budget));
     WatchForEnd();
     site_.handler(Turn::Handle(turn_));
   }

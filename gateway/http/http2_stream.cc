@@ -187,7 +187,8 @@ void Http2Stream::OnLast() {
     return Deliver();
   }
   Asked();
-  turn_ = std::make_shared<Turn>(site_.loop, weak_from_this(), std::move(request_), std::move(held_));
+  turn_ = std::make_shared<Turn>(site_.loop, weak_from_this(), std::move(request_), std::move(held_),
+                                 Held(site_.budget));
   site_.handler(Turn::Handle(turn_, slot_));
 }
 

@@ -33,6 +33,7 @@ using Tcp = asio::ip::tcp;
 constexpr std::chrono::milliseconds kAcceptRetry(100);
 // Longest delay until an ended connection's memory goes back to the system.
 constexpr std::chrono::seconds kTrimDelay(2);
+constexpr std::chrono::seconds kTellInterval(1);
 
 // Descriptors for all else: channels to routers, the metrics page, files.
 constexpr size_t kOwnDescriptors = 128;
@@ -97,6 +98,7 @@ class Server::Impl {
   void Closed(Connection& connection);
   void CloseAll();
   void TrimSoon();
+  void TellSoon();
 
   Site site_;
   std::unordered_map<const Connection*, std::shared_ptr<Connection>> open_;
@@ -108,6 +110,8 @@ class Server::Impl {
   asio::steady_timer reload_{site_.loop->context()};
   asio::steady_timer trim_{site_.loop->context()};
   bool trims_ = false;
+  asio::steady_timer tell_{site_.loop->context()};
+  bool tells_ = false;
   std::thread thread_;
 };
 
@@ -204,6 +208,7 @@ void Server::Impl::Open(Tcp::socket socket) {
   site_.waiting.Enter(*opening);
   site_.Count(site_.open);
   opening->Begin();
+  TellSoon();
 }
 
 void Server::Impl::Closed(Connection& connection) {
@@ -232,6 +237,18 @@ void Server::Impl::TrimSoon() {
   });
 }
 
+// The bytes that clients have the process hold change without an event that is counted.
+void Server::Impl::TellSoon() {
+  if (site_.leaving || std::exchange(tells_, true)) return;
+  tell_.expires_after(kTellInterval);
+  tell_.async_wait([this](Error error) {
+    tells_ = false;
+    if (error) return;
+    site_.Tell();
+    if (!open_.empty() || site_.budget->held() > 0) TellSoon();
+  });
+}
+
 void Server::Impl::CloseAll() {
   while (!open_.empty()) {
     const std::shared_ptr<Connection> one = open_.begin()->second;
@@ -250,6 +267,7 @@ void Server::Impl::Stop(absl::Duration grace) {
     }
     reload_.cancel();
     trim_.cancel();
+    tell_.cancel();
     const auto connections = open_;
     for (const auto& [unused, one] : connections) one->Leave();
     if (open_.empty()) return;

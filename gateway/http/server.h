@@ -28,7 +28,8 @@ struct ServerOptions {
   size_t max_connections_per_address = 5000;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 8 << 20;
-  // Bytes that clients have the whole process hold: bodies, messages, and answers that they do not take.
+  // Bytes that clients have the whole process hold: bodies, messages, answers that they do not take, and
+  // those in one piece that are not whole yet.
   // Beyond it requests are turned away.
   size_t max_held_bytes = 512 << 20;
   // Streams of HTTP/2: in all, of one address, of one connection.
@@ -78,7 +79,8 @@ struct ServerCounts {
   size_t held_bytes = 0;  // now
 };
 
-// Is told the counts whenever one has changed, on the server's thread. It must not block.
+// Is told the counts whenever one has changed, held_bytes within a second, on the server's thread. It must
+// not block.
 using CountsObserver = std::function<void(const ServerCounts&)>;
 
 // The same with as many connections as files may be open, less those that the process needs itself. Raises

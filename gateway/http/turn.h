@@ -1,6 +1,6 @@
 // Turn: the exchange that handlers hold, for HTTP/1.1 and HTTP/2 alike. It outlives what its answer goes out
 // through (Outlet), and brings what handlers say, from any thread, onto the server's thread. What a request's
-// body takes is held until its end.
+// body takes is held until its end, and what its handler holds for the answer.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -32,11 +32,12 @@ class Outlet {
 
 class Turn final : public Exchange, public std::enable_shared_from_this<Turn> {
  public:
-  Turn(std::shared_ptr<Loop> loop, std::weak_ptr<Outlet> outlet, Request request, Held held)
+  Turn(std::shared_ptr<Loop> loop, std::weak_ptr<Outlet> outlet, Request request, Held held, Held answer_held)
       : loop_(std::move(loop)),
         outlet_(std::move(outlet)),
         request_(std::move(request)),
-        held_(std::move(held)) {}
+        held_(std::move(held)),
+        answer_held_(std::move(answer_held)) {}
 
   // Returns the handler's handle: to let go of it without an answer cuts. `kept` lives as long as the handle.
   static std::shared_ptr<Exchange> Handle(const std::shared_ptr<Turn>& turn,
@@ -50,6 +51,7 @@ class Turn final : public Exchange, public std::enable_shared_from_this<Turn> {
   void Write(std::string piece, std::function<void()> taken) override;
   void End() override;
   void Abort() override;
+  bool Hold(size_t bytes) override { return answer_held_.Become(bytes); }
   void OnGone(std::function<void()> gone) override;
   void Post(std::function<void()> what) override { loop_->Post(std::move(what)); }
   void After(int milliseconds, std::function<void()> what) override;
@@ -67,6 +69,7 @@ class Turn final : public Exchange, public std::enable_shared_from_this<Turn> {
   const std::weak_ptr<Outlet> outlet_;
   const Request request_;
   const Held held_;
+  Held answer_held_;
   std::function<void()> gone_;
   boost::asio::steady_timer timer_{loop_->context()};
   bool begun_ = false, ended_ = false, over_ = false, is_gone_ = false;

@@ -22,6 +22,7 @@ class OpenExchange final : public http::Exchange {
   void Write(std::string, std::function<void()>) override {}
   void End() override {}
   void Abort() override {}
+  bool Hold(size_t) override { return true; }
   void OnGone(std::function<void()> gone) override { gone_ = std::move(gone); }
   void Post(std::function<void()>) override {}
   void After(int, std::function<void()>) override {}

@@ -339,6 +339,28 @@ TEST(HttpServerTest, RequestsThatHaveNotComeWholeAreBoundedByAddress) {
   EXPECT_EQ(first.Receive().status(), 200);
 }
 
+// The observer hears of what is held while nothing that is counted happens.
+TEST(HttpServerTest, WhatIsHeldIsTold) {
+  std::shared_ptr<Exchange> held;
+  std::atomic<bool> room = true;
+  std::atomic<size_t> told = 0;
+  const auto server = Server::Start(
+      {.max_held_bytes = 8000},
+      [&](std::shared_ptr<Exchange> exchange) {
+        held = std::move(exchange);
+        held->Post([&] { room = held->Hold(5000) && !held->Hold(8001); });
+      },
+      nullptr, [&told](const ServerCounts& counts) { told = counts.held_bytes; });
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpPeer peer((*server)->address());
+  ASSERT_TRUE(peer.Send(Post("abc")));
+  ASSERT_TRUE(Await([&] { return told == 5003; }, "the body and what is held for the answer"));
+  EXPECT_TRUE(room);
+  held->Answer({});
+  held = nullptr;
+  ASSERT_TRUE(Await([&] { return told == 0; }, "nothing"));
+}
+
 TEST(HttpServerTest, AStreamGoesOnAsFastAsItsClient) {
   // 64 pieces of 1 MiB: more than all buffers of a loopback connection.
   std::atomic<int> written = 0;

@@ -210,6 +210,36 @@ TEST(PromptsTest, AnAnswerInOnePieceIsBounded) {
   EXPECT_TRUE(router.WaitForCancelled(1)) << "nobody wants the rest";
 }
 
+// And all of them together count in what clients may have the gateway hold. It is given back.
+TEST(PromptsTest, AnswersInOnePieceShareARoom) {
+  std::atomic<bool> end = false;
+  const FakeInference router({.generate = [&end](const v1::GenerateRequest&) {
+    Script script = AnswerWith({1}, 1);
+    v1::GenerateResponse large;
+    large.mutable_delta()->set_text(std::string(3 << 20, 'a'));
+    script.steps.insert(script.steps.end() - 1, {.wait = {}, .event = large});
+    if (!end) script.steps.back().wait = absl::InfiniteDuration();
+    return script;
+  }});
+  const auto gateway = Start(router, {.http = {.max_held_bytes = 8 << 20}});
+  const std::string ask = Complete({{"prompt", "x"}});
+  {
+    HttpPeer first(gateway->address()), second(gateway->address());
+    ASSERT_TRUE(first.Send(ask));
+    ASSERT_TRUE(second.Send(ask));
+    ASSERT_TRUE(Await([&] { return gateway->counts().held_bytes > 6 << 20; }, "two answers of 3 MiB"));
+    const HttpAnswer refused = Ask(*gateway, ask);
+    EXPECT_EQ(refused.status(), 503);
+    EXPECT_THAT(refused.head, HasSubstr("Retry-After: 2"));
+    EXPECT_THAT(refused.body, HasSubstr("ask for it as a stream"));
+    EXPECT_GT(gateway->counts().held_bytes, 6 << 20) << "the others have what they had";
+    EXPECT_LT(gateway->counts().held_bytes, 7 << 20);
+  }
+  ASSERT_TRUE(Await([&] { return gateway->counts().held_bytes == 0; }, "nothing is held"));
+  end = true;
+  EXPECT_EQ(Ask(*gateway, ask).status(), 200);
+}
+
 TEST(PromptsTest, WhoLeavesEndsThoseUnderWayAndNoOtherBegins) {
   FakeInference router({.generate = [](const v1::GenerateRequest& request) {
     return Named(request, absl::InfiniteDuration());
