@@ -47,7 +47,10 @@ Examples:
   baton model pull Qwen/Qwen3-0.6B --revision 3f2a9c --to /srv/models/qwen > values.yaml
       what the chart wants of it: the commit and the SHA-256 of every file, for helm install -f values.yaml
 
-Files: *.safetensors, *.json and *.jinja of the repository itself. Downloads are curl's: it must be installed, and
+  baton model pull bartowski/Llama-3.2-1B-Instruct-GGUF --file Llama-3.2-1B-Instruct-Q4_K_M.gguf
+      one GGUF file, for baton serve --model Llama-3.2-1B-Instruct-GGUF/Llama-3.2-1B-Instruct-Q4_K_M.gguf
+
+Files: *.safetensors, *.json and *.jinja of the repository itself, or one *.gguf. Downloads are curl's: it must be installed, and
 its settings for proxies hold.)";
 
 constexpr char kQuantizeExamples[] = R"(
@@ -244,7 +247,8 @@ int PullModel(PullFlags flags, const CliContext& context) {
   const absl::StatusOr<Pulled> pulled =
       Pull(options, [](const std::string& what) { fmt::print(stderr, "{}\n", what); });
   if (!pulled.ok()) return Fail(pulled.status());
-  fmt::print(stderr, "{} is in {}; the chart's values for it:\n", options.repository, options.folder);
+  fmt::print(stderr, "{} is in {}; the chart's values for it:\n", options.repository,
+             (std::filesystem::path(options.folder) / options.file).string());
   fmt::print("{}", ChartValues(options, *pulled));
   return kExitOk;
 }
@@ -282,6 +286,8 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   pull->add_option("--revision", pulling->options.revision, "Branch, tag or commit")
       ->type_name("REVISION")
       ->capture_default_str();
+  pull->add_option("--file", pulling->options.file, "GGUF file to fetch, where that is the model")
+      ->type_name("NAME.gguf");
   pull->add_option("--to", pulling->options.folder, "Folder to write it to (default: the repository's name)")
       ->type_name("DIR");
   pull->add_option("--endpoint", pulling->options.endpoint, "Server, or a mirror of it")

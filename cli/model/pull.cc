@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <span>
 
 #include "cli/model/curl.h"
@@ -13,6 +14,7 @@
 #include "common/base/secret.h"
 #include "common/base/status.h"
 #include "text/config/json_fields.h"
+#include "text/gguf/document.h"
 
 namespace baton::cli {
 namespace {
@@ -29,10 +31,18 @@ bool IsPlainName(std::string_view name) {
   });
 }
 
+using gguf::IsGguf;
+
+// A model in several files is not read.
+bool IsGgufPart(std::string_view name) {
+  static const std::regex kPart("-[0-9]{5}-of-[0-9]{5}[.]gguf$");
+  return std::regex_search(name.begin(), name.end(), kPart);
+}
+
 // Weights, configurations, tokenizer, chat template. Other formats of the same weights stay where they are,
 // and so do folders within the repository.
 bool IsRead(std::string_view name) {
-  constexpr std::array<std::string_view, 3> kEndings = {".safetensors", ".json", ".jinja"};
+  constexpr std::array<std::string_view, 4> kEndings = {".safetensors", ".json", ".jinja", ".gguf"};
   return IsPlainName(name) && std::any_of(kEndings.begin(), kEndings.end(),
                                           [&](std::string_view end) { return name.ends_with(end); });
 }
@@ -67,7 +77,7 @@ absl::StatusOr<Listing> List(const PullOptions& options) {
   const absl::StatusOr<std::string> text = model::ReadTextFile(file.string(), kMaxListingBytes);
   fs::remove(file, error);
   BATON_RETURN_IF_ERROR(text.status());
-  return ParseListing(*text);
+  return ParseListing(*text, options.file);
 }
 
 // Returns the file's SHA-256.
@@ -108,9 +118,32 @@ absl::StatusOr<std::string> Fetch(const PullOptions& options, const std::string&
   return digest;
 }
 
+// Leaves the files of the model that is asked for.
+absl::Status Choose(std::string_view file, std::vector<RemoteFile>& files) {
+  std::string ggufs;
+  for (const RemoteFile& one : files) {
+    if (!IsGguf(one.name) || IsGgufPart(one.name)) continue;
+    ggufs += fmt::format("{}{}", ggufs.empty() ? "" : ", ", one.name);
+  }
+  const auto is_weights = [](const RemoteFile& one) { return one.name.ends_with(".safetensors"); };
+  if (!file.empty()) {
+    std::erase_if(files, [&](const RemoteFile& one) { return one.name != file; });
+    if (!files.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format("the repository has no {}; its GGUF files: {}", file,
+                                                  ggufs.empty() ? "none that Baton reads" : ggufs));
+  }
+  std::erase_if(files, [](const RemoteFile& one) { return IsGguf(one.name); });
+  if (std::ranges::any_of(files, is_weights)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      ggufs.empty()
+          ? "the repository has neither *.safetensors nor a model in one *.gguf: Baton reads no "
+            "other weights"
+          : fmt::format("the repository has no *.safetensors: choose a GGUF file with --file: {}", ggufs));
+}
+
 }  // namespace
 
-absl::StatusOr<Listing> ParseListing(std::string_view json) {
+absl::StatusOr<Listing> ParseListing(std::string_view json, std::string_view file_asked) {
   constexpr char kWhere[] = "the server's list of files";
   BATON_ASSIGN_OR_RETURN(const model::Json root, model::ParseJson(json, kWhere));
   if (!root.is_object()) return absl::InvalidArgumentError(fmt::format("{}: not an object", kWhere));
@@ -133,10 +166,7 @@ absl::StatusOr<Listing> ParseListing(std::string_view json) {
     }
     listing.files.push_back(std::move(file));
   }
-  const auto is_weights = [](const RemoteFile& file) { return file.name.ends_with(".safetensors"); };
-  if (std::none_of(listing.files.begin(), listing.files.end(), is_weights)) {
-    return absl::InvalidArgumentError("the repository has no *.safetensors: Baton reads no other weights");
-  }
+  BATON_RETURN_IF_ERROR(Choose(file_asked, listing.files));
   return listing;
 }
 
@@ -150,6 +180,16 @@ absl::Status CheckPull(const PullOptions& options) {
   if (!IsPlainName(options.revision)) {
     return absl::InvalidArgumentError(
         fmt::format("--revision: \"{}\" is not a branch, a tag or a commit", options.revision));
+  }
+  if (!options.file.empty() && (!IsPlainName(options.file) || !IsGguf(options.file))) {
+    return absl::InvalidArgumentError(
+        fmt::format("--file: \"{}\" is not the name of a GGUF file of the repository itself", options.file));
+  }
+  if (IsGgufPart(options.file)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--file: {} is one of several parts, and a model in several GGUF files is not read: merge "
+        "them into one",
+        options.file));
   }
   if (!options.endpoint.starts_with("https://") && !options.endpoint.starts_with("http://")) {
     return absl::InvalidArgumentError(fmt::format(
@@ -178,11 +218,15 @@ absl::StatusOr<Pulled> Pull(const PullOptions& options, const std::function<void
 
 std::string ChartValues(const PullOptions& options, const Pulled& pulled) {
   // Quoted: YAML takes a digest of digits alone for a number.
+  const std::string name =
+      (options.file.empty() ? fs::path(options.repository).filename() : fs::path(options.file).stem())
+          .string();
+  const std::string file = options.file.empty() ? "" : fmt::format("  file: \"{}\"\n", options.file);
   std::string yaml = fmt::format(
-      "model:\n  name: \"{}\"\n  source: huggingFace\n  huggingFace:\n    endpoint: \"{}\"\n"
+      "model:\n  name: \"{}\"\n{}  source: huggingFace\n  huggingFace:\n    endpoint: \"{}\"\n"
       "    repository: \"{}\"\n    revision: \"{}\"\n    files:\n",
-      fs::path(options.repository).filename().string(), options.endpoint, options.repository, pulled.commit);
-  for (const auto& [name, sha256] : pulled.sha256) yaml += fmt::format("      {}: \"{}\"\n", name, sha256);
+      name, file, options.endpoint, options.repository, pulled.commit);
+  for (const auto& [each, sha256] : pulled.sha256) yaml += fmt::format("      {}: \"{}\"\n", each, sha256);
   return yaml;
 }
 

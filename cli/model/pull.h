@@ -1,4 +1,4 @@
-// `baton model pull`: fetches the files that Baton reads of a model on Hugging Face (or a mirror with its
+// `baton model pull`: fetches a model's folder, or one GGUF file, from Hugging Face (or a mirror with its
 // interface) at one commit, checks what the server states of them, and says the SHA-256 of each, as the
 // chart's values want them. Blocking; one thread.
 #pragma once
@@ -17,12 +17,13 @@ struct PullOptions {
   std::string repository;  // "Qwen/Qwen3-8B"
   std::string revision;    // a branch, a tag or a commit
   std::string folder;      // made if needed
+  std::string file;        // a GGUF file that is the model; empty: the folder is
   std::string endpoint;
   std::string token;  // empty: a public repository
   bool progress = false;
 };
 
-// INVALID_ARGUMENT: a repository, revision or endpoint that can't be one.
+// INVALID_ARGUMENT: a repository, revision, file or endpoint that can't be one.
 absl::Status CheckPull(const PullOptions& options);
 
 struct RemoteFile {
@@ -33,11 +34,12 @@ struct RemoteFile {
 // The server's listing of a repository at a revision.
 struct Listing {
   std::string commit;
-  std::vector<RemoteFile> files;  // only those that Baton reads
+  std::vector<RemoteFile> files;  // of the model
 };
 
-// INVALID_ARGUMENT if it is not what Hugging Face answers, or no file in it is a model's.
-absl::StatusOr<Listing> ParseListing(std::string_view json);
+// `file`: as PullOptions has it. INVALID_ARGUMENT if it is not what Hugging Face answers, or has no such
+// model; it names the GGUF files that there are.
+absl::StatusOr<Listing> ParseListing(std::string_view json, std::string_view file);
 
 struct Pulled {
   std::string commit;

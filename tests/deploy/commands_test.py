@@ -28,7 +28,7 @@ PLACES = {
     "DIR": "models/baton-tiny",
     "MODEL": "models/baton-tiny",
     "FILE.jsonl": "models/baton-tiny/eval/documents.jsonl",
-    "llama-3.2-1b-Q4_K_M.gguf": "tests/golden/gguf/data/mixed.gguf",
+    "Llama-3.2-1B-Instruct-Q4_K_M.gguf": "tests/golden/gguf/data/mixed.gguf",
     "mooncake_conversation.jsonl": "trace.jsonl",
     "mooncake_synthetic.jsonl": "trace.jsonl",
     "/var/lib": "var",

@@ -180,6 +180,44 @@ TEST_F(PullTest, PullsWeightsOnceAndGoesOnWhereItWasInterrupted) {
   EXPECT_THAT(server_.Asked(), Not(Contains(HasSubstr("model.safetensors"))));
 }
 
+TEST_F(PullTest, FetchesOneGgufFile) {
+  constexpr char kAll[] =
+      R"([{"rfilename": "README.md"}, {"rfilename": "m-Q4_K_M.gguf"}, {"rfilename": "m-Q8_0.gguf"},
+                             {"rfilename": "m-F32-00001-of-00002.gguf"}])";
+  server_.Put("/api/models/o/m/revision/main?blobs=true",
+              absl::StrCat(R"({"sha": ")", kCommit, R"(", "siblings": )", kAll, "}"));
+  server_.Put(absl::StrCat("/o/m/resolve/", kCommit, "/m-Q8_0.gguf"), "GGUF");
+  const Outcome outcome = Pull({"--file", "m-Q8_0.gguf"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            absl::StrCat("model:\n  name: \"m-Q8_0\"\n  file: \"m-Q8_0.gguf\"\n  source: huggingFace\n"
+                         "  huggingFace:\n    endpoint: \"",
+                         server_.url(), "\"\n    repository: \"o/m\"\n    revision: \"", kCommit,
+                         "\"\n    files:\n      m-Q8_0.gguf: \"", HexDigest("GGUF"), "\"\n"));
+  EXPECT_THAT(outcome.err, HasSubstr((folder_ / "m" / "m-Q8_0.gguf").string()));
+  EXPECT_EQ(Read("m-Q8_0.gguf"), "GGUF");
+
+  const auto says = [&](std::vector<std::string> more) { return Pull(std::move(more)).err; };
+  EXPECT_THAT(says({}), HasSubstr("choose a GGUF file with --file: m-Q4_K_M.gguf, m-Q8_0.gguf\n"));
+  EXPECT_THAT(says({"--file", "m-Q5_0.gguf"}),
+              HasSubstr("has no m-Q5_0.gguf; its GGUF files: m-Q4_K_M.gguf, m-Q8_0.gguf\n"));
+  EXPECT_THAT(says({"--file", "m-F32-00001-of-00002.gguf"}), HasSubstr("merge them into one"));
+  EXPECT_THAT(says({"--file", "../m.gguf"}), HasSubstr("is not the name of a GGUF file"));
+  EXPECT_THAT(says({"--file", "config.json"}), HasSubstr("is not the name of a GGUF file"));
+}
+
+// A folder's GGUF files are other copies of the same weights.
+TEST_F(PullTest, LeavesGgufFilesBesideAFolder) {
+  server_.Put("/api/models/o/m/revision/main?blobs=true",
+              absl::StrCat(R"({"sha": ")", kCommit, R"(", "siblings": [{"rfilename": "config.json"},
+                             {"rfilename": "model.safetensors"}, {"rfilename": "m-Q8_0.gguf"}]})"));
+  ASSERT_EQ(Pull().code, 0);
+  EXPECT_FALSE(fs::exists(folder_ / "m" / "m-Q8_0.gguf"));
+  server_.Put("/api/models/o/m/revision/main?blobs=true",
+              absl::StrCat(R"({"sha": ")", kCommit, R"(", "siblings": [{"rfilename": "config.json"}]})"));
+  EXPECT_THAT(Pull().err, HasSubstr("has neither *.safetensors nor a model in one *.gguf"));
+}
+
 TEST_F(PullTest, AFileThatIsNotWhatTheServerStatesIsNotKept) {
   List(HexDigest("other weights"));
   const Outcome outcome = Pull();
