@@ -124,7 +124,7 @@ absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const CliC
   }
   BATON_ASSIGN_OR_RETURN(Target target, ReachServer(server, cancel_fd));
   target.relay = std::move(relay);
-  BATON_RETURN_IF_ERROR(target.client->AwaitDecodeWorker(flags.model_name, deadline, cancel_fd));
+  BATON_RETURN_IF_ERROR(target.client->AwaitDecodeWorker(flags.model_name, deadline));
   return target;
 }
 

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,10 +18,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/check.h"
+#include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/security.h"
@@ -29,7 +31,7 @@ namespace baton::cli {
 namespace {
 
 // Unary calls answer from memory; one that takes this long is stuck.
-constexpr auto kUnaryTimeout = std::chrono::seconds(30);
+constexpr absl::Duration kUnaryTimeout = absl::Seconds(30);
 // How long a connection attempt may take when there is no patience: a host that drops packets never refuses.
 constexpr absl::Duration kFirstAttempt = absl::Seconds(5);
 // How long gRPC may take to say why it has no connection.
@@ -82,6 +84,8 @@ class Inbox {
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
+absl::Status Cancelled() { return absl::CancelledError("cancelled"); }
+
 template <typename Response, typename Request, typename Start>
 absl::Status RunStream(const Request& request, const std::string& address, const StreamOptions& options,
                        const InferenceClient::OnEvent& on_event, Start start) {
@@ -96,7 +100,7 @@ absl::Status RunStream(const Request& request, const std::string& address, const
                     .done = [inbox](absl::Status status) { inbox->End(std::move(status)); }},
                    start);
   bool cancelled = false;
-  absl::Status why = absl::CancelledError("cancelled");
+  absl::Status why = Cancelled();
   while (true) {
     pollfd fds[2] = {{inbox->fd(), POLLIN, 0}, {cancelled ? -1 : options.cancel_fd, POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) {
@@ -124,29 +128,66 @@ absl::Status RunStream(const Request& request, const std::string& address, const
   }
 }
 
-// Asks grpc.health.v1 whether `service` is SERVING; the error is gRPC's own.
+// A call that `start` begins with a context, a request, a response and what is told of the end. The error is
+// gRPC's own, or Cancelled.
+template <typename Response, typename Request, typename Start>
+absl::StatusOr<Response> RunUnary(const Request& request, absl::Duration timeout, int cancel_fd,
+                                  Start start) {
+  // Shared, as above.
+  struct Call {
+    Request request;
+    grpc::ClientContext context;
+    Response response;
+    Inbox inbox;
+  };
+  const auto call = std::make_shared<Call>();
+  call->request = request;
+  call->context.set_deadline(Deadline(timeout));
+  start(&call->context, &call->request, &call->response,
+        std::function<void(grpc::Status)>(
+            [call](const grpc::Status& status) { call->inbox.End(rpc::FromGrpc(status)); }));
+  bool cancelled = false;
+  std::optional<absl::Status> end;
+  while (!end.has_value()) {
+    pollfd fds[2] = {{call->inbox.fd(), POLLIN, 0}, {cancelled ? -1 : cancel_fd, POLLIN, 0}};
+    if (poll(fds, 2, -1) < 0) {
+      BATON_CHECK(errno == EINTR) << "poll: " << errno;
+      continue;
+    }
+    if (fds[1].revents != 0) {
+      cancelled = true;
+      call->context.TryCancel();
+    }
+    call->inbox.Take(&end);
+  }
+  if (cancelled) return Cancelled();
+  if (!end->ok()) return *end;
+  return std::move(call->response);
+}
+
+template <typename Answer>
+absl::StatusOr<Answer> Explained(absl::StatusOr<Answer> answer, const std::string& address) {
+  if (answer.ok() || answer.status() == Cancelled()) return answer;
+  return Explain(answer.status(), address);
+}
+
+// Asks grpc.health.v1 whether `service` is SERVING.
 absl::StatusOr<bool> CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service,
-                                 absl::Duration timeout) {
-  grpc::ClientContext context;
-  context.set_deadline(Deadline(timeout));
+                                 absl::Duration timeout, int cancel_fd) {
   // HealthCheckRequest is {string service = 1}, HealthCheckResponse {enum status = 1} with SERVING = 1: too
   // little for a generated file.
   BATON_CHECK(service.size() < 128) << "one byte of length";
   std::string asked;
   if (!service.empty()) asked = fmt::format("\x0a{}{}", static_cast<char>(service.size()), service);
   const grpc::Slice slice(asked);
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer response;
   grpc::GenericStub stub(channel);
-  absl::Notification done;
-  grpc::Status status;
-  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
-                 [&](grpc::Status ended) {
-                   status = std::move(ended);
-                   done.Notify();
-                 });
-  done.WaitForNotification();
-  if (!status.ok()) return rpc::FromGrpc(status);
+  BATON_ASSIGN_OR_RETURN(
+      const grpc::ByteBuffer response,
+      RunUnary<grpc::ByteBuffer>(grpc::ByteBuffer(&slice, 1), timeout, cancel_fd,
+                                 [&stub](auto* context, auto* request, auto* response, auto done) {
+                                   stub.UnaryCall(context, "/grpc.health.v1.Health/Check",
+                                                  grpc::StubOptions(), request, response, std::move(done));
+                                 }));
   std::vector<grpc::Slice> slices;
   std::string answer;
   if (response.Dump(&slices).ok()) {
@@ -159,7 +200,7 @@ absl::StatusOr<bool> CheckHealth(const std::shared_ptr<grpc::Channel>& channel, 
 
 // Says why no connection came about, and what to do. Only a call tells gRPC's reason.
 absl::Status CantReach(const std::string& address, const std::shared_ptr<grpc::Channel>& channel, bool tls) {
-  const absl::Status why = CheckHealth(channel, "", kProbe).status();
+  const absl::Status why = CheckHealth(channel, "", kProbe, -1).status();
   const bool dialed = !absl::IsUnavailable(why) ||
                       absl::StrContains(why.message(), "Failed to connect to remote host") ||
                       absl::StrContains(why.message(), "DNS");
@@ -239,8 +280,8 @@ absl::Status Explain(const absl::Status& status, const std::string& address) {
   return absl::Status(status.code(), message);
 }
 
-InferenceClient::InferenceClient(std::string address, std::unique_ptr<Wire> wire)
-    : address_(std::move(address)), wire_(std::move(wire)) {}
+InferenceClient::InferenceClient(std::string address, int cancel_fd, std::unique_ptr<Wire> wire)
+    : address_(std::move(address)), cancel_fd_(cancel_fd), wire_(std::move(wire)) {}
 InferenceClient::~InferenceClient() = default;
 
 absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const std::string& address,
@@ -258,11 +299,11 @@ absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const 
       return CantReach(address, wire->channel, security != nullptr && security->has_tls_channels());
     }
     pollfd cancel = {cancel_fd, POLLIN, 0};
-    if (cancel_fd >= 0 && poll(&cancel, 1, 0) > 0) return absl::CancelledError("cancelled");
+    if (cancel_fd >= 0 && poll(&cancel, 1, 0) > 0) return Cancelled();
     wire->channel->WaitForStateChange(state, Deadline(kCancelCheck));
   }
   wire->stub = v1::Inference::NewStub(wire->channel);
-  return std::unique_ptr<InferenceClient>(new InferenceClient(address, std::move(wire)));
+  return std::unique_ptr<InferenceClient>(new InferenceClient(address, cancel_fd, std::move(wire)));
 }
 
 absl::Status InferenceClient::Generate(const v1::GenerateRequest& request, const StreamOptions& options,
@@ -282,18 +323,16 @@ absl::Status InferenceClient::Chat(const v1::ChatRequest& request, const StreamO
 }
 
 absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
-  v1::ListModelsResponse response;
-  const grpc::Status status = wire_->stub->ListModels(&context, {}, &response);
-  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
-  return response;
+  return Explained(
+      RunUnary<v1::ListModelsResponse>(v1::ListModelsRequest(), kUnaryTimeout, cancel_fd_,
+                                       [this](auto... call) { wire_->stub->async()->ListModels(call...); }),
+      address_);
 }
 
-absl::Status InferenceClient::AwaitDecodeWorker(const std::string& model, absl::Time deadline,
-                                                int cancel_fd) {
+absl::Status InferenceClient::AwaitDecodeWorker(const std::string& model, absl::Time deadline) {
   while (absl::Now() < deadline) {
     const absl::StatusOr<v1::ListModelsResponse> listed = ListModels();
+    if (absl::IsCancelled(listed.status())) return listed.status();
     if (!listed.ok() && !absl::IsUnavailable(listed.status())) return absl::OkStatus();
     if (listed.ok()) {
       const auto asked =
@@ -301,45 +340,37 @@ absl::Status InferenceClient::AwaitDecodeWorker(const std::string& model, absl::
                        [&](const auto& info) { return model.empty() || info.name() == model; });
       if (asked == listed->models().end() || asked->ready_decode_workers() > 0) return absl::OkStatus();
     }
-    pollfd cancel = {cancel_fd, POLLIN, 0};
+    pollfd cancel = {cancel_fd_, POLLIN, 0};
     if (poll(&cancel, 1, static_cast<int>(absl::ToInt64Milliseconds(kCancelCheck))) > 0) {
-      return absl::CancelledError("cancelled");
+      return Cancelled();
     }
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service, absl::Duration timeout) {
-  absl::StatusOr<bool> serving = CheckHealth(wire_->channel, service, timeout);
-  if (!serving.ok()) return Explain(serving.status(), address_);
-  return serving;
+  return Explained(CheckHealth(wire_->channel, service, timeout, cancel_fd_), address_);
 }
 
 absl::StatusOr<v1::CountTokensResponse> InferenceClient::CountTokens(const v1::CountTokensRequest& request) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
-  v1::CountTokensResponse response;
-  const grpc::Status status = wire_->stub->CountTokens(&context, request, &response);
-  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
-  return response;
+  return Explained(
+      RunUnary<v1::CountTokensResponse>(request, kUnaryTimeout, cancel_fd_,
+                                        [this](auto... call) { wire_->stub->async()->CountTokens(call...); }),
+      address_);
 }
 
 absl::StatusOr<v1::TokenizeResponse> InferenceClient::Tokenize(const v1::TokenizeRequest& request) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
-  v1::TokenizeResponse response;
-  const grpc::Status status = wire_->stub->Tokenize(&context, request, &response);
-  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
-  return response;
+  return Explained(
+      RunUnary<v1::TokenizeResponse>(request, kUnaryTimeout, cancel_fd_,
+                                     [this](auto... call) { wire_->stub->async()->Tokenize(call...); }),
+      address_);
 }
 
 absl::StatusOr<v1::DetokenizeResponse> InferenceClient::Detokenize(const v1::DetokenizeRequest& request) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
-  v1::DetokenizeResponse response;
-  const grpc::Status status = wire_->stub->Detokenize(&context, request, &response);
-  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
-  return response;
+  return Explained(
+      RunUnary<v1::DetokenizeResponse>(request, kUnaryTimeout, cancel_fd_,
+                                       [this](auto... call) { wire_->stub->async()->Detokenize(call...); }),
+      address_);
 }
 
 }  // namespace baton::cli

@@ -34,7 +34,8 @@ struct StreamOptions {
 class InferenceClient {
  public:
   // UNAVAILABLE, saying why and what to do, if no server answers within `patience`; with zero, if the first
-  // attempt is refused. CANCELLED once `cancel_fd` is readable.
+  // attempt is refused. CANCELLED once `cancel_fd` is readable, and so are the client's unary calls; it
+  // stays open as long as the client is used. -1: none.
   static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(
       const std::string& address, absl::Duration patience = absl::ZeroDuration(), int cancel_fd = -1,
       const rpc::Security* security = nullptr);
@@ -50,9 +51,8 @@ class InferenceClient {
   absl::Status Chat(const v1::ChatRequest& request, const StreamOptions& options, const OnEvent& on_event);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
   // Waits until the server has a decode worker of the model (empty: of its only one), at most until the
-  // deadline; OK then too, since a request's own answer says better what is missing. CANCELLED once
-  // `cancel_fd` is readable.
-  absl::Status AwaitDecodeWorker(const std::string& model, absl::Time deadline, int cancel_fd);
+  // deadline; OK then too, since a request's own answer says better what is missing.
+  absl::Status AwaitDecodeWorker(const std::string& model, absl::Time deadline);
   // True if grpc.health.v1 says SERVING for `service`. NOT_FOUND if the server knows none of that name,
   // DEADLINE_EXCEEDED if it gives no answer in time.
   absl::StatusOr<bool> IsServing(const std::string& service, absl::Duration timeout = absl::Seconds(30));
@@ -64,9 +64,10 @@ class InferenceClient {
 
  private:
   struct Wire;
-  InferenceClient(std::string address, std::unique_ptr<Wire> wire);
+  InferenceClient(std::string address, int cancel_fd, std::unique_ptr<Wire> wire);
 
   const std::string address_;
+  const int cancel_fd_;
   const std::unique_ptr<Wire> wire_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/synchronization/notification.h"
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/cli/baton_process.h"
 
@@ -65,6 +66,24 @@ TEST(ExplainCommandTest, ShowsThePromptThePhasesAndEachDraw) {
   EXPECT_TRUE(request.output().explain());
   EXPECT_EQ(request.stop().max_tokens(), 8u);
   EXPECT_EQ(request.sampling().top_k(), 50);
+}
+
+// The server has the prompt, and does not answer.
+TEST(ExplainCommandTest, EndsAtAnInterruptBeforeTheAnswer) {
+  absl::Notification asked, over;
+  {
+    FakeInference server({.tokens = [&](const v1::Conversation&) {
+      asked.Notify();
+      over.WaitForNotification();
+      return 1;
+    }});
+    BatonOnTerminal baton({"explain", "--server", server.address(), "--chat", "hi"});
+    asked.WaitForNotification();
+    baton.Type("\x03");
+    EXPECT_EQ(baton.Wait(), 1);
+    EXPECT_THAT(baton.seen(), HasSubstr("cancelled"));
+    over.Notify();
+  }
 }
 
 TEST(ExplainCommandTest, JsonHasPromptAndTraces) {
