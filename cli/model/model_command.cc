@@ -50,8 +50,8 @@ Examples:
   baton model pull bartowski/Llama-3.2-1B-Instruct-GGUF --file Llama-3.2-1B-Instruct-Q4_K_M.gguf
       one GGUF file, for baton serve --model Llama-3.2-1B-Instruct-GGUF/Llama-3.2-1B-Instruct-Q4_K_M.gguf
 
-Files: *.safetensors, *.json and *.jinja of the repository itself, or one *.gguf. Downloads are curl's: it must be installed, and
-its settings for proxies hold.)";
+Files: *.safetensors, *.json and *.jinja of the repository itself, or one *.gguf. Downloads are curl's: it must be
+installed, and its settings for proxies hold.)";
 
 constexpr char kQuantizeExamples[] = R"(
 Examples:
