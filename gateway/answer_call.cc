@@ -1,7 +1,5 @@
 #include "gateway/answer_call.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -14,14 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/digest.h"
-#include "common/base/random.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/status.h"
+#include "gateway/answer_leg.h"
 #include "gateway/mapping/sse.h"
 #include "gateway/mapping/usage.h"
 #include "gateway/passed_on.h"
-#include "gateway/tries.h"
 #include "protocol/client/answer_event.h"
 #include "protocol/client/answer_fold.h"
 #include "protocol/client/limits.h"
@@ -40,8 +36,8 @@ constexpr size_t kLargeAnswer = 64 << 10;
 // And one of more is not made: clients take it as a stream.
 constexpr size_t kLargestAnswer = 64 << 20;
 
-// Before an answer is asked for once more at routers that are busy.
-constexpr absl::Duration kLongestPause = absl::Seconds(2);
+// When an answer that has no room may be asked for again.
+constexpr absl::Duration kRoomIn = absl::Seconds(2);
 
 // Calls of one answer at a time: a request with many prompts takes no more of the service than so many
 // clients.
@@ -92,10 +88,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
       if (!build.empty()) options.set_build(build);
       // Each of several prompts would tell of itself.
       if (progress && alone) requests[i].mutable_output()->set_progress(true);
-      MakeResumable(&requests[i]);
-      legs_.push_back({.request = std::make_shared<const Request>(std::move(requests[i])),
-                       .tokens = std::vector<uint32_t>(choices_),
-                       .finished = std::vector<bool>(choices_)});
+      legs_.emplace_back(std::move(requests[i]), choices_);
     }
   }
   ~AnswerCall() { probe_.Streams(-1); }
@@ -114,6 +107,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
 
  private:
   static constexpr bool kChat = std::is_same_v<Request, v1::ChatRequest>;
+  using Leg = AnswerLeg<Request>;  // of one prompt
   using Response = std::conditional_t<kChat, v1::ChatResponse, v1::GenerateResponse>;
 
   // A call that is under way at a router.
@@ -122,42 +116,10 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     bool waits = false;                  // the next event has not been asked for
   };
 
-  // One prompt's part of the answer, over all its calls. The server's thread's.
-  struct Leg {
-    std::shared_ptr<const Request> request;
-    std::shared_ptr<Router> router;  // of the call under way
-    std::string avoid;               // where the last one failed
-    bool heard = false;              // something of that call has come
-    Tries tries;
-    Pause pause;          // before the next
-    absl::Status broke;   // how the last call broke off; OK: none has, or it was got over
-    v1::Started started;  // request_id empty: it has not come
-    // By choice: tokens that have come, and whether its end has.
-    std::vector<uint32_t> tokens;
-    std::vector<bool> finished;
-  };
-
   struct Event {
     size_t which;  // of legs_
     v1::GenerateResponse event;
   };
-
-  // Adds what the answer takes to go on after a break and be charged once: a key and a seed, unless the
-  // client gave them. What is told of a prompt goes with no key, and such an answer is not gone on with.
-  static void MakeResumable(Request* request) {
-    v1::RequestOptions& options = *request->mutable_options();
-    if (request->output().prompt_logprobs()) return;
-    if (options.idempotency_key().empty()) {
-      options.set_idempotency_key(fmt::format("gateway-{:016x}{:016x}", RandomU64(), RandomU64()));
-      options.set_not_held(true);
-    }
-    if (request->sampling().has_seed()) return;
-    // The same for the same key, whichever gateway and router a client comes to.
-    uint64_t seed = 0;
-    for (const char byte : Sha256Of(options.idempotency_key()).substr(0, sizeof(seed)))
-      seed = seed << 8 | static_cast<uint8_t>(byte);
-    request->mutable_sampling()->set_seed(seed);
-  }
 
   static int Milliseconds(absl::Duration duration) {
     return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -172,15 +134,14 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   // At a router, from the beginning or behind what has come.
   void StartCall(size_t which) {
     Leg& leg = legs_[which];
-    leg.router = routers_.Pick(leg.avoid);
-    leg.heard = false;
-    if (leg.router == nullptr) {
+    Router* const router = leg.PickRouter(routers_);
+    if (router == nullptr) {
       return exchange_->Post(
           [self = this->shared_from_this(), which] { self->OnDone(which, self->routers_.NoneKnown()); });
     }
-    v1::Inference::Stub* const stub = &leg.router->inference;
-    if (leg.started.request_id().empty()) {
-      return Open<Response>(which, leg.request, [stub](auto* context, auto* request, auto* reactor) {
+    v1::Inference::Stub* const stub = &router->inference;
+    if (!leg.began()) {
+      return Open<Response>(which, leg.request(), [stub](auto* context, auto* request, auto* reactor) {
         if constexpr (kChat) {
           stub->async()->Chat(context, request->get(), reactor);
         } else {
@@ -188,25 +149,9 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
         }
       });
     }
-    Open<v1::ResumeResponse>(which, RestOf(leg), [stub](auto* context, auto* request, auto* reactor) {
+    Open<v1::ResumeResponse>(which, leg.Rest(), [stub](auto* context, auto* request, auto* reactor) {
       stub->async()->Resume(context, request->get(), reactor);
     });
-  }
-
-  static std::shared_ptr<const v1::ResumeRequest> RestOf(const Leg& leg) {
-    auto rest = std::make_shared<v1::ResumeRequest>();
-    rest->set_request_id(leg.started.request_id());
-    for (const uint32_t tokens : leg.tokens) rest->add_after_tokens(tokens);
-    Request* request = nullptr;
-    if constexpr (kChat) {
-      request = rest->mutable_chat();
-    } else {
-      request = rest->mutable_generate();
-    }
-    *request = *leg.request;
-    request->mutable_sampling()->set_seed(leg.started.seed());
-    request->mutable_options()->set_build(leg.started.build());
-    return rest;
   }
 
   template <typename Got, typename Asked, typename Start>
@@ -300,7 +245,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     for (Event& one : events) {
       v1::GenerateResponse& event = one.event;
       size += event.ByteSizeLong();
-      if (!Count(legs_[one.which], event)) continue;
+      if (!legs_[one.which].Count(event)) continue;
       if (several()) Renumber(one.which, &event);
       // The first of several calls to begin names the request.
       if (event.has_started() && !answer_.started().request_id().empty()) continue;
@@ -318,7 +263,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
           return Fail(rpc::WithRetryDelay(
               absl::UnavailableError("so much is held for clients that there is no room for an answer in one "
                                      "piece: ask for it as a stream, or try again"),
-              kLongestPause));
+              kRoomIn));
         }
         if (answer_bytes_ > kLargestAnswer) {
           return Fail(absl::InvalidArgumentError(
@@ -334,42 +279,14 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     exchange_->Write(std::move(bytes), [self = this->shared_from_this(), size] { self->Took(size); });
   }
 
-  // Counts the event as the client's. False: the client has it from an earlier call.
-  static bool Count(Leg& leg, const v1::GenerateResponse& event) {
-    const auto of = [&](uint32_t choice) { return std::min<size_t>(choice, leg.tokens.size() - 1); };
-    leg.heard = true;
-    if (event.has_started()) {
-      if (!leg.started.request_id().empty()) return false;
-      leg.started = event.started();
-    } else if (event.has_delta()) {
-      leg.tokens[of(event.delta().choice())] += event.delta().tokens();
-      leg.tries.Reset();
-      leg.broke = absl::OkStatus();
-    } else if (event.has_finished()) {
-      const size_t choice = of(event.finished().choice());
-      if (leg.finished[choice]) return false;
-      leg.finished[choice] = true;
-    }
-    return true;
-  }
-
   // The call broke off, and is made again. False: its end is the answer's.
   bool TryAgain(size_t which, const absl::Status& status) {
     Leg& leg = legs_[which];
-    const bool began = !leg.started.request_id().empty();
-    const bool breaks = AnotherMayAnswer(status, leg.heard);
-    // All answers of a router that is lost come to the others at once, which may have to say "later".
-    const std::optional<absl::Duration> later =
-        !leg.broke.ok() && absl::IsResourceExhausted(status) ? rpc::RetryDelay(status) : std::nullopt;
-    if (!breaks && !later.has_value()) return false;
-    if (began && leg.request->options().idempotency_key().empty()) return false;
-    std::optional<absl::Duration> pause = leg.tries.Next();
+    const std::optional<absl::Duration> pause = leg.TryAgain(status);
     if (!pause.has_value()) return false;
-    if (later.has_value()) pause = std::max(*pause, std::min(*later, kLongestPause));
-    if (breaks) leg.broke = status;
-    probe_.GoesOn(/*resumed=*/began);
+    probe_.GoesOn(/*resumed=*/leg.began());
     // Held by the exchange meanwhile.
-    leg.pause.Then(*pause, [weak = this->weak_from_this(), which] {
+    leg.After(*pause, [weak = this->weak_from_this(), which] {
       const auto self = weak.lock();
       if (self == nullptr) return;
       self->exchange_->Post([self, which] {
@@ -380,16 +297,12 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   }
 
   void OnDone(size_t which, const absl::Status& status) {
-    if (const auto router = std::exchange(legs_[which].router, nullptr)) legs_[which].avoid = router->address;
+    legs_[which].CallEnded();
     if (!gone_ && !ended_ && !status.ok() && TryAgain(which, status)) return;
     --running_;
     if (gone_ || ended_) return;
     if (!status.ok()) {
-      // That no router goes on with the answer is news of the break, after which its client may ask once
-      // more, and not of the request.
-      const absl::Status& broke = legs_[which].broke;
-      const bool resumed = !legs_[which].started.request_id().empty() && !broke.ok();
-      const absl::Status told = InWordsOf(format_.api, resumed ? broke : status);
+      const absl::Status told = InWordsOf(format_.api, legs_[which].Told(status));
       return Fail(several() ? OfPrompt(which, told) : told);
     }
     StartCalls();
@@ -481,7 +394,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   Probe& probe_;
   SideThread& side_thread_;
   absl::Mutex mutex_;
-  std::vector<Leg> legs_;                            // of each prompt
+  std::vector<Leg> legs_;                            // of each prompt; the server's thread's
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // as legs_
   // That came, and were not seen to.
   std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
