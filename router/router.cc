@@ -369,7 +369,8 @@ struct Router::Parts {
     int64_t blocks = 0, free = 0;
     for (const auto& fleet : workers) {
       sample.waiting += fleet->dispatcher().waiting();
-      for (const auto& worker : fleet->fleet().view()->decode) {
+      const std::shared_ptr<const fleet::View> view = fleet->fleet().view();
+      for (const auto& worker : view->decode) {
         blocks += worker->TotalBlocks();
         free += worker->FreeBlocks();
       }

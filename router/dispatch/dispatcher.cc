@@ -317,7 +317,8 @@ void Dispatcher::ShowAffinity() {
 void Dispatcher::ShowLoad() {
   FleetLoad load;
   load.waiting = admission_.queue().size();
-  for (const auto& worker : fleet_.view()->decode) {
+  const std::shared_ptr<const fleet::View> view = fleet_.view();
+  for (const auto& worker : view->decode) {
     load.waiting += worker->ReportedQueued();
     load.running += worker->ReportedRunning();
     load.held_blocks +=

@@ -57,7 +57,8 @@ grpc::ServerUnaryReactor* ControlService::GetServerInfo(CallbackServerContext* c
   response->set_max_model_len(static_cast<uint32_t>(model.context));
   response->set_kv_block_size(kBlockTokens);
   uint64_t blocks = 0;
-  for (const auto& worker : context_.fleets[model.fleet].fleet->view()->decode) {
+  const std::shared_ptr<const fleet::View> view = context_.fleets[model.fleet].fleet->view();
+  for (const auto& worker : view->decode) {
     blocks += static_cast<uint64_t>(worker->TotalBlocks());
   }
   response->set_total_kv_blocks(blocks);

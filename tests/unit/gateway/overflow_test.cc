@@ -60,7 +60,8 @@ TEST(OverflowMemberTest, EveryEndpointHasIt) {
   EXPECT_EQ(ReadOpenAiChat(with(kMessages))->request.overflow().mode(), kDrops);
   EXPECT_EQ(ReadAnthropicMessages(with(kMessages))->request.overflow().mode(), kDrops);
   EXPECT_EQ(ReadResponses(with(R"({"input": "hi"})"))->request.overflow().mode(), kDrops);
-  for (const v1::GenerateRequest& one : ReadOpenAiCompletion(with(R"({"prompt": ["a", "b"]})"))->requests) {
+  const auto several = ReadOpenAiCompletion(with(R"({"prompt": ["a", "b"]})"));
+  for (const v1::GenerateRequest& one : several->requests) {
     EXPECT_EQ(one.overflow().mode(), kDrops);
   }
   EXPECT_EQ(ReadOpenAiCompletion(Json::parse(R"({"prompt": "a"})"))->requests[0].overflow().mode(),

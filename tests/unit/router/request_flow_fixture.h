@@ -118,7 +118,8 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
 
   int64_t Bookings() {
     int64_t all = 0;
-    for (const auto& worker : fleet_.view()->decode) all += worker->BookedRequests();
+    const auto view = fleet_.view();
+    for (const auto& worker : view->decode) all += worker->BookedRequests();
     return all;
   }
 
