@@ -48,7 +48,6 @@ class Inbox {
  public:
   Inbox() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { BATON_CHECK(event_fd_ >= 0); }
   ~Inbox() { close(event_fd_); }
-  int fd() const { return event_fd_; }
 
   void Put(v1::GenerateResponse event) {
     {
@@ -63,6 +62,12 @@ class Inbox {
       end_ = std::move(status);
     }
     Wake();
+  }
+  // Waits until something can be taken, or `cancel_fd` is readable: true. -1: it never is.
+  bool AwaitOrCancel(int cancel_fd) const {
+    pollfd fds[2] = {{event_fd_, POLLIN, 0}, {cancel_fd, POLLIN, 0}};
+    while (poll(fds, 2, -1) < 0) BATON_CHECK(errno == EINTR) << "poll: " << errno;
+    return fds[1].revents != 0;
   }
   std::vector<v1::GenerateResponse> Take(std::optional<absl::Status>* end) {
     uint64_t drop;
@@ -102,12 +107,7 @@ absl::Status RunStream(const Request& request, const std::string& address, const
   bool cancelled = false;
   absl::Status why = Cancelled();
   while (true) {
-    pollfd fds[2] = {{inbox->fd(), POLLIN, 0}, {cancelled ? -1 : options.cancel_fd, POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) {
-      BATON_CHECK(errno == EINTR) << "poll: " << errno;
-      continue;
-    }
-    if (fds[1].revents != 0) {
+    if (inbox->AwaitOrCancel(cancelled ? -1 : options.cancel_fd)) {
       cancelled = true;
       stream->Cancel();
     }
@@ -149,12 +149,7 @@ absl::StatusOr<Response> RunUnary(const Request& request, absl::Duration timeout
   bool cancelled = false;
   std::optional<absl::Status> end;
   while (!end.has_value()) {
-    pollfd fds[2] = {{call->inbox.fd(), POLLIN, 0}, {cancelled ? -1 : cancel_fd, POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) {
-      BATON_CHECK(errno == EINTR) << "poll: " << errno;
-      continue;
-    }
-    if (fds[1].revents != 0) {
+    if (call->inbox.AwaitOrCancel(cancelled ? -1 : cancel_fd)) {
       cancelled = true;
       call->context.TryCancel();
     }
@@ -332,7 +327,7 @@ absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
 absl::Status InferenceClient::AwaitDecodeWorker(const std::string& model, absl::Time deadline) {
   while (absl::Now() < deadline) {
     const absl::StatusOr<v1::ListModelsResponse> listed = ListModels();
-    if (absl::IsCancelled(listed.status())) return listed.status();
+    if (listed.status() == Cancelled()) return listed.status();
     if (!listed.ok() && !absl::IsUnavailable(listed.status())) return absl::OkStatus();
     if (listed.ok()) {
       const auto asked =

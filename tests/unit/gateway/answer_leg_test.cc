@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/rpc/status.h"
+#include "tests/unit/gateway/events.h"
 
 namespace baton::gateway {
 namespace {
@@ -26,25 +27,19 @@ v1::GenerateRequest Asking(const std::string& key = "", std::optional<uint64_t> 
 }
 
 v1::GenerateResponse Started() {
-  v1::GenerateResponse event;
-  event.mutable_started()->set_request_id("r");
+  v1::GenerateResponse event = StartedEvent();
   event.mutable_started()->set_seed(77);
   event.mutable_started()->set_build("b");
   return event;
 }
 
 v1::GenerateResponse Tokens(uint32_t choice, uint32_t count) {
-  v1::GenerateResponse event;
-  event.mutable_delta()->set_choice(choice);
+  v1::GenerateResponse event = TextEvent("a", choice);
   event.mutable_delta()->set_tokens(count);
   return event;
 }
 
-v1::GenerateResponse Finished(uint32_t choice) {
-  v1::GenerateResponse event;
-  event.mutable_finished()->set_choice(choice);
-  return event;
-}
+v1::GenerateResponse Finished(uint32_t choice) { return FinishedEvent(v1::FINISH_REASON_LENGTH, choice); }
 
 TEST(AnswerLegTest, HasAKeyAndASeedOfItsOwnUnlessTheClientGaveThem) {
   const Leg own(Asking(), 1), other(Asking(), 1);
@@ -72,7 +67,7 @@ TEST(AnswerLegTest, AsksForWhatLiesBehindTheTokensThatCame) {
   EXPECT_TRUE(leg.Count(Tokens(0, 1)));
   EXPECT_TRUE(leg.Count(Finished(1)));
   const auto rest = leg.Rest();
-  EXPECT_EQ(rest->request_id(), "r");
+  EXPECT_EQ(rest->request_id(), "r1");
   EXPECT_THAT(rest->after_tokens(), ElementsAre(4, 1));
   EXPECT_EQ(rest->generate().text(), "hello");
   EXPECT_EQ(rest->generate().sampling().seed(), 77u) << "that of the answer, whatever was asked for";
